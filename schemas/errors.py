@@ -1,0 +1,41 @@
+"""Errors at the boundary, raised in `schemas` and turned into dead letters or refusals by the shells.
+
+    SlackwaterError
+    |- BadRecord      a record cannot be used: `.reason` is a stable code, `.detail` is for people
+    |- BadPolicy      a policy or settings file is refused: names file, key and allowed range
+"""
+
+from __future__ import annotations
+
+
+class SlackwaterError(Exception):
+    """Base of all; never raised itself."""
+
+
+class BadRecord(SlackwaterError):
+    """One record cannot be used. ``reason`` counts in metrics and stands in the dead letter."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class BadPolicy(SlackwaterError):
+    """A policy is refused before anything starts; the last good one stays in force."""
+
+
+REASONS: tuple[str, ...] = (
+    "broken_json",  # not JSON, or NaN/Infinity in it
+    "broken_packed",  # lengths or layout do not add up
+    "checksum",  # the packed bytes were changed on the way
+    "missing_field",
+    "wrong_type",  # a field has another type, or a number leaves its range
+    "too_large",  # over `codec.MAX_SAMPLE_BYTES`
+    "unknown_encoding",  # header `enc` absent or not known
+    "unknown_version",  # schema version newer than this reader accepts
+    "key_mismatch",  # the record speaks for another node than its key
+    "future_clock",  # a monotonic clock that ran ahead of broker time
+    "superseded_boot",  # an agent start that a later one replaced
+    "unknown_partition",  # a tick for another partition or an older incarnation
+)
