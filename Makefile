@@ -1,0 +1,52 @@
+# The project's commands. Each sets up all that it needs from a bare clone (see .ci/setup).
+#   make demo [FOR=60s]          the whole loop on this machine
+#   make test [TESTS=tests/...]  linters, types, import contracts, tests
+#   make lint                    the first three
+#   make bench NAME=... [ARGS=]  one benchmark; ends with one line of JSON, exit 1 if a goal is missed
+#   make conformance FILES=...   the peer's vectors
+#   make clean                   remove what the above made here (the jar cache stays)
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+TESTS ?= tests
+FOR ?=
+ARGS ?=
+
+.PHONY: help venv setup demo test lint bench conformance clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+venv:
+	@.ci/setup venv
+
+setup:
+	@.ci/setup venv broker
+
+demo: setup
+	@$(BIN)/slackwater demo $(if $(FOR),--for $(FOR)) $(ARGS)
+
+lint: venv
+	@echo "== ruff" && $(BIN)/ruff check -q .
+	@echo "== mypy" && $(BIN)/mypy
+	@echo "== import contracts" && $(BIN)/lint-imports --no-cache | tail -n 8
+
+test: setup lint
+	@echo "== pytest"
+	@$(BIN)/python -m pytest --durations=15 $(TESTS) $(ARGS)
+
+bench: setup
+	@test -n "$(NAME)" || { echo "bench: say which: make bench NAME=node_agent" >&2; exit 2; }
+	@$(BIN)/python -m tests.bench.$(subst -,_,$(NAME)) $(ARGS)
+
+conformance: venv
+	@test -n "$(FILES)" || { echo "conformance: say which: make conformance FILES='a.json b.json'" >&2; exit 2; }
+	@$(BIN)/python -m tests.conformance.run $(FILES) $(ARGS)
+
+clean:
+	@rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""How it moves: Faust, Kafka, images, ticks, the `slackwater` command. No thresholds."""
