@@ -1,0 +1,1 @@
+"""Tests of streams/: delivery, images, the command line, the development broker."""
