@@ -1,0 +1,151 @@
+"""Killing one best-effort pod: lift the quota, kill the group, wait until it is empty.
+
+`node_agent.obey` calls `apply` in a worker thread. A throttled process dies only when it gets to
+run (0.9 s at a quota of 1 ms, 5 ms without), so quota is lifted on the best-effort root and on the
+pod first and put back after. Unit of the kill is the pod's group with all groups under it:
+`cgroup.kill` where a v2 hierarchy holds the group, and SIGKILL through pidfds for what is left in
+a v1 hierarchy. A pidfd is opened before membership is read again, so a recycled id is never hit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from node_agent.actuators import cpu_quota
+from node_agent.actuators.cpu_quota import ActuatorFailed, GroupQuota
+from node_agent.actuators.pods import BestEffortPod
+from node_agent.actuators.subtree import BE_ROOT, Parts, Subtree
+
+DEADLINE_US = 1_000_000
+POLL_US = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class EvictPlan:
+    """``lift``: groups whose quota stands in the way, parents first, as found."""
+
+    pod: BestEffortPod
+    lift: tuple[GroupQuota, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """``empty``: the group held no process at the end; ``processes``: how many it held."""
+
+    processes: int
+    empty: bool
+    took_us: int
+
+
+def observe(cpu: Subtree, pod: BestEffortPod) -> tuple[GroupQuota, ...]:
+    """Quota of every group on the way: the root, the pod's ancestors, the pod, what is under it."""
+    above: list[Parts] = [pod.group[:i] for i in range(len(pod.group))]
+    groups = [*above, *cpu.groups(pod.group)]
+    return tuple(found for group in groups if (found := cpu_quota.read(cpu, group)) is not None)
+
+
+def plan(pod: BestEffortPod, observed: Sequence[GroupQuota]) -> EvictPlan:
+    """Pure. Only groups that have a quota need lifting."""
+    return EvictPlan(pod, tuple(q for q in observed if q.quota_us >= 0))
+
+
+def apply(
+    cpu: Subtree, unified: Subtree | None, todo: EvictPlan, deadline_us: int = DEADLINE_US
+) -> Evicted:
+    """Lift, kill, wait, put back. Raises ActuatorFailed when the kernel refuses the kill.
+
+    ``cpu`` and ``unified`` may be one and the same hierarchy. Blocks up to ``deadline_us``.
+    """
+    started = time.monotonic_ns()
+    trees = [tree for tree in {id(t): t for t in (unified, cpu)}.values() if tree is not None]
+    found = set().union(*(tree.processes(todo.pod.group) for tree in trees))
+    if found & {1, os.getpid()}:
+        own = OSError(errno.EPERM, "this very process is in the victim's group")
+        raise ActuatorFailed("evict", own)
+    try:
+        lift(cpu, todo.lift)
+        empty = _kill(trees, todo.pod.group, started + deadline_us * 1000)
+    except OSError as error:
+        raise ActuatorFailed("evict", error) from error
+    finally:
+        put_back(cpu, todo.lift)
+    return Evicted(len(found), empty, (time.monotonic_ns() - started) // 1000)
+
+
+def lift(cpu: Subtree, quotas: Sequence[GroupQuota]) -> None:
+    """No quota on these groups, top-down; a group that is gone is skipped."""
+    for found in quotas:
+        unlimited = GroupQuota(found.group, cpu_quota.UNLIMITED, found.period_us, 0)
+        try:
+            cpu_quota.apply(cpu, cpu_quota.QuotaPlan(((found, unlimited),)))
+        except ActuatorFailed as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
+                raise OSError(error.errno, str(error)) from error
+
+
+def put_back(cpu: Subtree, quotas: Sequence[GroupQuota]) -> None:
+    """The quotas as found, bottom-up; the root last and with its error raised, for it binds all."""
+    for found in reversed(quotas):
+        now = cpu_quota.read(cpu, found.group)
+        if now is None or now == found:
+            continue
+        try:
+            cpu_quota.apply(cpu, cpu_quota.QuotaPlan(((now, found),)))
+        except ActuatorFailed:
+            if found.group == BE_ROOT:
+                raise
+
+
+def _kill(trees: Sequence[Subtree], group: Parts, until_ns: int) -> bool:
+    """Kill until nothing is left or the deadline; True when empty in every hierarchy."""
+    while True:
+        for tree in trees:
+            if tree.version == 2:
+                _kill_group(tree, group)
+            _kill_processes(tree, group)
+        if all(_is_empty(tree, group) for tree in trees):
+            return True
+        if time.monotonic_ns() >= until_ns:
+            return False
+        time.sleep(POLL_US / 1_000_000)
+
+
+def _kill_group(tree: Subtree, group: Parts) -> None:
+    """`cgroup.kill`; ENOENT where the group is gone or the kernel is older than 5.14."""
+    try:
+        tree.write(group, "cgroup.kill", "1")
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENODEV):
+            raise
+
+
+def _kill_processes(tree: Subtree, group: Parts) -> None:
+    """SIGKILL to each process of the group; one of a foreign pid namespace shows as 0."""
+    held: dict[int, int] = {}
+    try:
+        for pid in tree.processes(group) - {0, 1, os.getpid()}:
+            try:
+                held[pid] = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+        for pid in tree.processes(group) & held.keys():
+            try:
+                signal.pidfd_send_signal(held[pid], signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+    finally:
+        for descriptor in held.values():
+            os.close(descriptor)
+
+
+def _is_empty(tree: Subtree, group: Parts) -> bool:
+    """`populated 0` on v2; on v1 no process listed. A group that is gone is empty."""
+    if tree.version == 2:
+        text = tree.read(group, "cgroup.events")
+        return text is None or "populated 0" in text
+    return not tree.processes(group)

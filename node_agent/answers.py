@@ -1,0 +1,188 @@
+"""Acks: what a node says of a command or of itself, journaled, counted, remembered.
+
+`node_agent.obey` makes one for every command and for each act of the local law. A duplicate gets
+the answer that the command got before, also across restarts: the journal gives them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+from node_agent.journal import Journal, Line
+from node_agent.lease import NodeLease, Verdict, order_of
+from schemas.records import Ack, Command, Decider
+
+Source = Literal["command", "local"]
+Outcome = Literal["applied", "refused", "local", "failed", "duplicate"]
+
+
+class Answers:
+    """One start of the agent; ``counts`` is (decider, outcome) -> acks."""
+
+    def __init__(
+        self,
+        boot: str,
+        journal: Journal,
+        lease: NodeLease,
+        mono_us: Callable[[], int],
+        dry_run: bool,
+    ) -> None:
+        self.counts: dict[tuple[str, str], int] = {}
+        self._boot, self._journal, self._lease = boot, journal, lease
+        self._mono_us, self._dry_run = mono_us, dry_run
+        self._seq = 0
+        self._recall()
+
+    def own(
+        self,
+        decider: Decider,
+        outcome: Outcome,
+        reason: str,
+        *,
+        asked_milli: int = -1,
+        pods: tuple[str, ...] = (),
+        dry_run: bool = False,
+    ) -> Ack:
+        """An act of the node itself; no command stands behind it."""
+        return self._count(
+            Ack(
+                node=self._lease.node,
+                boot=self._boot,
+                seq=self._next_seq(),
+                mono_us=self._mono_us(),
+                decider=decider,
+                outcome=outcome,
+                asked_milli=asked_milli,
+                in_force_milli=self._in_force(),
+                pods=pods,
+                reason=reason,
+                dry_run=dry_run or self._dry_run,
+            )
+        )
+
+    def verdict(self, command: Command, verdict: Verdict) -> Ack:
+        """A command that was judged and needs no act, or whose act is done."""
+        if verdict.before is not None:
+            self._journal.append(self._line(command, "command", "duplicate", verdict.reason, ()))
+            again = replace(
+                verdict.before,
+                outcome="duplicate",
+                boot=self._boot,
+                seq=self._next_seq(),
+                mono_us=self._mono_us(),
+            )
+            return self._count(again)
+        return self.outcome(command, verdict.outcome, verdict.reason)
+
+    def outcome(
+        self, command: Command, outcome: Outcome, reason: str, pods: tuple[str, ...] = ()
+    ) -> Ack:
+        """What became of a central command."""
+        self._journal.append(self._line(command, "command", outcome, reason, pods))
+        ack = Ack(
+            node=self._lease.node,
+            boot=self._boot,
+            seq=self._next_seq(),
+            mono_us=self._mono_us(),
+            decider=command.decider,
+            outcome=outcome,
+            command_id=command.id,
+            incarnation=command.cause.incarnation,
+            offset=command.cause.offset,
+            asked_milli=command.allow_milli,
+            in_force_milli=self._in_force(),
+            pods=pods,
+            reason=reason,
+            dry_run=command.dry_run or self._dry_run,
+        )
+        if command.id and reason != "wrong_node":
+            self._lease.remember(ack)
+        return self._count(ack)
+
+    def local_eviction(
+        self, command: Command, outcome: Outcome, reason: str, pods: tuple[str, ...]
+    ) -> Ack:
+        """What became of an eviction by the local law."""
+        self._journal.append(self._line(command, "local", outcome, reason, pods))
+        return self.own("evict_memory", outcome, reason or command.reason, pods=pods)
+
+    def intent(self, command: Command, source: Source, pods: tuple[str, ...]) -> None:
+        """Journal what is about to be done; a crash after it never repeats the act."""
+        line = self._line(command, source, "failed", "interrupted", pods)
+        self._journal.append({**line, "kind": "intent"})
+
+    def in_force(self, reason: str) -> None:
+        """Journal a new value in force."""
+        self._journal.append(
+            {
+                "kind": "in_force",
+                "in_force_milli": self._lease.in_force_milli,
+                "granted_milli": self._lease.granted_milli,
+                "mono_us": self._mono_us(),
+                "reason": reason,
+            }
+        )
+
+    def _line(
+        self, command: Command, source: Source, outcome: str, reason: str, pods: tuple[str, ...]
+    ) -> Line:
+        order = order_of(command.cause)
+        now = self._mono_us()
+        return {
+            "kind": "command",
+            "id": command.id,
+            "source": source,
+            "decider": command.decider,
+            "incarnation": order[0],
+            "offset": order[1],
+            "ordered": source == "command" and self._lease.newest.get(command.decider) == order,
+            "asked_milli": command.allow_milli,
+            "in_force_milli": self._in_force(),
+            "granted_milli": self._lease.granted_milli,
+            "pods": list(pods),
+            "outcome": outcome,
+            "reason": reason,
+            "dry_run": command.dry_run or self._dry_run,
+            "boot": self._boot,
+            "mono_us": now,
+            "log_ms": self._lease.clock.now_ms(now),
+        }
+
+    def _recall(self) -> None:
+        """Order, answers and ceiling of the start before."""
+        state = self._journal.state
+        self._lease.newest.update({d: (o[0], o[1]) for d, o in state.newest.items()})
+        self._lease.granted_milli = state.granted_milli
+        for line in state.commands.values():
+            self._lease.remember(
+                Ack(
+                    node=self._lease.node,
+                    boot=line["boot"],
+                    seq=0,
+                    mono_us=line["mono_us"],
+                    decider=line["decider"],
+                    outcome=line["outcome"],
+                    command_id=line["id"],
+                    incarnation=line["incarnation"],
+                    offset=line["offset"],
+                    asked_milli=line["asked_milli"],
+                    in_force_milli=line["in_force_milli"],
+                    pods=tuple(line["pods"]),
+                    reason=line["reason"],
+                    dry_run=line["dry_run"],
+                )
+            )
+
+    def _in_force(self) -> int:
+        return -1 if self._lease.in_force_milli is None else self._lease.in_force_milli
+
+    def _next_seq(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def _count(self, ack: Ack) -> Ack:
+        key = (ack.decider, ack.outcome)
+        self.counts[key] = self.counts.get(key, 0) + 1
+        return ack

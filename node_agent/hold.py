@@ -1,0 +1,79 @@
+"""Holding a value: originals kept first, the kernel written only when it says something else.
+
+`node_agent.obey` calls `quota` and `idle` on every beat and every command. A value that a stranger
+changed is written again at once and counted as drift. A child group that its owner changed keeps
+the owner's new value as its original.
+"""
+
+from __future__ import annotations
+
+from node_agent import originals
+from node_agent.actuators import cpu_idle, cpu_quota
+from node_agent.actuators.cpu_quota import GroupQuota
+from node_agent.actuators.subtree import BE_ROOT, Parts
+from node_agent.journal import Journal
+from node_agent.originals import Trees
+
+
+class Hold:
+    """What this start of the agent keeps in force; ``drift`` counts foreign writes put right."""
+
+    def __init__(self, trees: Trees, journal: Journal, *, use_idle: bool, dry_run: bool) -> None:
+        self.drift = 0
+        self._trees, self._journal = trees, journal
+        self._use_idle, self._dry_run = use_idle, dry_run
+        self._written: dict[Parts, GroupQuota] = {}
+
+    def quota(self, allow_milli: int | None) -> int:
+        """Let best-effort work use ``allow_milli`` (None: as it was before us); read back.
+
+        Raises ActuatorFailed when the kernel refuses. A best-effort root that is not there has
+        no limit: -1.
+        """
+        cpu = self._trees.cpu
+        root = cpu_quota.read(cpu, BE_ROOT)
+        if root is None:
+            self._written.clear()
+            return cpu_quota.UNLIMITED
+        held = originals.quotas(self._journal)
+        if self._dry_run or not cpu_quota.plan([root], held, allow_milli).steps:
+            return root.milli
+        if root != self._written.get(BE_ROOT, root):
+            self.drift += 1
+        observed = cpu_quota.observe(cpu)
+        fresh = {q.group: q for q in observed if self._is_original(q, held)}
+        todo = cpu_quota.plan(observed, held | fresh, allow_milli)
+        touched = {then.group: then for _, then in todo.steps}
+        originals.keep_quotas(self._journal, [fresh[g] for g in touched if g in fresh])
+        milli = cpu_quota.apply(cpu, todo)
+        there = {q.group for q in observed}
+        self._written = {g: q for g, q in (self._written | touched).items() if g in there}
+        return milli
+
+    def idle(self) -> None:
+        """Best-effort work runs only when nobody else wants to, where the kernel can do that."""
+        if not self._use_idle or self._dry_run:
+            return
+        cpu = self._trees.cpu
+        now = cpu_idle.observe(cpu)
+        if now is None or now.idle == 1:
+            return
+        held = originals.idle(self._journal)
+        if held is None:
+            originals.keep_idle(self._journal, now)
+            held = now
+        else:
+            self.drift += 1
+        wanted = cpu_idle.Idle(1, held.weight)
+        cpu_idle.apply(cpu, cpu_idle.plan(cpu.version, now, wanted))
+
+    def release(self) -> list[str]:
+        """Every original back; what the kernel refused."""
+        self._written.clear()
+        return originals.release(self._trees, self._journal)
+
+    def _is_original(self, found: GroupQuota, held: dict[Parts, GroupQuota]) -> bool:
+        """Not kept yet, or a child that somebody else has written since."""
+        if found.group not in held:
+            return True
+        return found.group != BE_ROOT and found != self._written.get(found.group, found)

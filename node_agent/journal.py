@@ -1,0 +1,193 @@
+"""The node's own memory: original values, every command seen, every act, starts of the agent.
+
+Append-only JSON lines in the state directory. `node_agent.obey` writes a line before the act it
+announces; `slackwater node show` and `release-all` read it; a checker proves from it that no
+command had effect twice. A torn last line is cut off. When the file outgrows its bound the
+standing state is written to a fresh one and the old one kept as `journal.1.jsonl`.
+
+Originals belong to one start of the kernel: after a reboot the groups are new and they are void.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+NAME, OLD_NAME = "journal.jsonl", "journal.1.jsonl"
+MAX_BYTES = 4 << 20
+COMMANDS_KEPT = 4096
+SYNCED = frozenset({"boot", "original", "intent", "released", "standing"})
+Fsync = Literal["acts", "always", "never"]
+Line = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Remembered:
+    """What the lines add up to. ``originals``: knob -> group ("." for the root) -> values."""
+
+    boot: str = ""
+    kernel_boot: str = ""
+    superseded: list[str] = field(default_factory=list)
+    originals: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    commands: dict[str, Line] = field(default_factory=dict)  # id -> its last line
+    newest: dict[str, list[int]] = field(default_factory=dict)  # decider -> [incarnation, offset]
+    granted_milli: int | None = None
+    in_force_milli: int | None = None
+    broken_lines: int = 0
+
+
+class Journal:
+    """One writer a state directory (the agent's lock sees to that)."""
+
+    def __init__(
+        self,
+        directory: Path,
+        kernel_boot: str,
+        fsync: Fsync = "acts",
+        max_bytes: int = MAX_BYTES,
+        write: Callable[[int, bytes], int] = os.write,
+    ) -> None:
+        """Open or create; raises OSError when the directory cannot be written."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._path = directory / NAME
+        self._fsync, self._max_bytes, self._write = fsync, max_bytes, write
+        self.state, whole = _read(self._path)
+        if self.state.kernel_boot != kernel_boot:
+            self.state.originals.clear()
+            self.state.in_force_milli = None
+            self.state.kernel_boot = kernel_boot
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        os.ftruncate(self._descriptor, whole)
+        os.lseek(self._descriptor, 0, os.SEEK_END)
+        self._size = whole
+
+    def close(self) -> None:
+        """Sync and close."""
+        os.fsync(self._descriptor)
+        os.close(self._descriptor)
+
+    def boot(self, boot: str, mono_us: int) -> None:
+        """This start of the agent; the one before is superseded."""
+        self.append(
+            {
+                "kind": "boot",
+                "boot": boot,
+                "kernel_boot": self.state.kernel_boot,
+                "supersedes": self.state.boot,
+                "mono_us": mono_us,
+            }
+        )
+
+    def original(self, knob: str, group: str, values: dict[str, int]) -> None:
+        """An original value: before the first write to it, or when its owner has changed it."""
+        if self.state.originals.get(knob, {}).get(group) != values:
+            self.append({"kind": "original", "knob": knob, "group": group, "values": values})
+
+    def append(self, line: Line) -> None:
+        """One line, whole or (after a crash) not at all."""
+        raw = orjson.dumps(line) + b"\n"
+        if self._size + len(raw) > self._max_bytes:
+            self._rotate()
+        written = self._write(self._descriptor, raw)
+        if written != len(raw):
+            os.ftruncate(self._descriptor, self._size)
+            raise OSError(28, f"journal: {written} of {len(raw)} bytes written; free some space")
+        self._size += len(raw)
+        _fold(self.state, line)
+        if self._fsync == "always" or (self._fsync == "acts" and line["kind"] in SYNCED):
+            os.fsync(self._descriptor)
+
+    def _rotate(self) -> None:
+        """Standing state into a fresh file; both renames are atomic, so one of the two is whole."""
+        raw = orjson.dumps({"kind": "standing", **_standing(self.state)}) + b"\n"
+        fresh = self._directory / (NAME + ".new")
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        os.write(descriptor, raw)
+        os.fsync(descriptor)
+        old = self._directory / OLD_NAME
+        old.unlink(missing_ok=True)
+        os.link(self._path, old)
+        os.replace(fresh, self._path)
+        os.close(self._descriptor)
+        self._descriptor, self._size = descriptor, len(raw)
+
+
+def recall(directory: Path) -> Remembered:
+    """What the journal in ``directory`` says, without changing it; empty when there is none."""
+    return _read(directory / NAME)[0]
+
+
+def _read(path: Path) -> tuple[Remembered, int]:
+    """The state and the length of the file's whole lines."""
+    state = Remembered()
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return state, 0
+    whole = raw.rfind(b"\n") + 1
+    for each in raw[:whole].splitlines():
+        try:
+            _fold(state, orjson.loads(each))
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            state.broken_lines += 1
+    return state, whole
+
+
+def _fold(state: Remembered, line: Line) -> None:
+    """One line into the state."""
+    kind = line["kind"]
+    if kind == "boot":
+        if line["kernel_boot"] != state.kernel_boot:
+            state.originals.clear()
+            state.in_force_milli = None
+        if state.boot:
+            state.superseded = [*state.superseded[-63:], state.boot]
+        state.boot, state.kernel_boot = line["boot"], line["kernel_boot"]
+    elif kind == "original":
+        state.originals.setdefault(line["knob"], {})[line["group"]] = line["values"]
+    elif kind == "released":
+        state.originals.pop(line["knob"], None)
+        if line["knob"] == "cpu_quota":
+            state.in_force_milli = None
+    elif kind in ("command", "intent"):
+        _fold_command(state, line)
+    elif kind == "in_force":
+        state.in_force_milli, state.granted_milli = line["in_force_milli"], line["granted_milli"]
+    elif kind == "standing":
+        for name in _standing(state):
+            setattr(state, name, line[name])
+
+
+def _fold_command(state: Remembered, line: Line) -> None:
+    """Commands by id, and the newest order a decider; local acts have no place in the order."""
+    if line["source"] == "command" and line["outcome"] != "duplicate":
+        order = [line["incarnation"], line["offset"]]
+        if line["decider"] == "suppress":
+            state.granted_milli = line["granted_milli"]
+        if line["ordered"]:
+            state.newest[line["decider"]] = max(state.newest.get(line["decider"], order), order)
+        state.commands.pop(line["id"], None)
+        state.commands[line["id"]] = line
+        while len(state.commands) > COMMANDS_KEPT:
+            del state.commands[next(iter(state.commands))]
+
+
+def _standing(state: Remembered) -> Line:
+    """What a fresh file must know; of the commands the newest tenth, enough for every replay."""
+    kept = list(state.commands.items())[-COMMANDS_KEPT // 10 :]
+    return {
+        "boot": state.boot,
+        "kernel_boot": state.kernel_boot,
+        "superseded": state.superseded,
+        "originals": state.originals,
+        "commands": dict(kept),
+        "newest": state.newest,
+        "granted_milli": state.granted_milli,
+        "in_force_milli": state.in_force_milli,
+    }

@@ -1,0 +1,211 @@
+"""From a verdict to the kernel and back to an ack: the one place where the node agent acts.
+
+`node_agent.loop` feeds it, one item at a time: central commands, leases, and each period the
+answers of the local law, on which drift is put right too and failures are tried again. Returns
+acks for the loop to publish. Nothing here waits for Kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from node_agent import originals
+from node_agent.actuators import cpu_quota, evict, pods
+from node_agent.actuators.cpu_quota import ActuatorFailed
+from node_agent.actuators.subtree import UnsafePath
+from node_agent.answers import Answers, Source
+from node_agent.hold import Hold
+from node_agent.journal import Journal
+from node_agent.lease import NodeLease, Target
+from node_agent.originals import Trees
+from schemas.records import Ack, Command, Lease, PodFact
+
+RETRY_US = 30_000_000  # an eviction that failed is tried again for so long
+_REFUSALS = (ActuatorFailed, UnsafePath, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unfinished:
+    """An eviction that the kernel or the deadline stopped half-way."""
+
+    command: Command
+    source: Source
+    pods: tuple[str, ...]
+    since_mono_us: int
+
+
+class Obey:
+    """The node's hands. ``facts`` and ``paths`` (uid -> cgroup path) follow the inventory."""
+
+    def __init__(
+        self,
+        *,
+        boot: str,
+        trees: Trees,
+        journal: Journal,
+        lease: NodeLease,
+        mono_us: Callable[[], int],
+        use_idle: bool = True,
+        dry_run: bool = False,
+    ) -> None:
+        self.facts: Mapping[str, PodFact] = {}
+        self.paths: Mapping[str, str] = {}
+        self.lease = lease
+        self.answers = Answers(boot, journal, lease, mono_us, dry_run)
+        self.hold = Hold(trees, journal, use_idle=use_idle, dry_run=dry_run)
+        self.kernel_refusals = 0
+        self.evicted_pods = 0
+        self._trees, self._journal = trees, journal
+        self._mono_us, self._dry_run = mono_us, dry_run
+        self._owed: Command | None = None  # accepted, but the kernel has not taken it yet
+        self._owed_said = False  # its failure was acked
+        self._last_failure = ""
+        self._unfinished: _Unfinished | None = None
+
+    async def command(self, command: Command) -> list[Ack]:
+        """A central command: judged, carried out, answered."""
+        verdict = self.lease.on_command(command, self._mono_us(), self.facts)
+        if verdict.evict:
+            return await self._evict(command, "command", verdict.evict)
+        if verdict.outcome != "applied" or verdict.reason == "dry_run":
+            return [self.answers.verdict(command, verdict)]
+        self._owed, self._owed_said = command, False
+        return self.enforce()
+
+    def renewed(self, lease: Lease) -> list[Ack]:
+        """A lease of the partition; it may let a standing command raise again."""
+        self.lease.on_lease(lease, self._mono_us())
+        return self.enforce()
+
+    async def local(self, commands: list[Command]) -> list[Ack]:
+        """The local law's answers of this period (none: the last ones stand)."""
+        acks: list[Ack] = []
+        asked = [c.allow_milli for c in commands if c.decider == "suppress" and c.allow_milli >= 0]
+        self.lease.on_local(asked[-1] if asked else None, self._mono_us())
+        for command in commands:
+            if command.decider == "evict_memory":
+                acks += await self._local_evict(command)
+        return acks + self.enforce() + await self._finish()
+
+    def enforce(self) -> list[Ack]:
+        """Make the kernel say what holds now; acks for what changed or failed."""
+        target = self.lease.target(self._mono_us())
+        before = self.lease.in_force_milli
+        try:
+            now_milli = self.hold.quota(target.allow_milli)
+            self.hold.idle()
+        except _REFUSALS as error:
+            return self._refused(error, target)
+        self._last_failure = ""
+        self.lease.in_force_milli = now_milli
+        if now_milli != before:
+            self.answers.in_force(target.reason)
+        owed, self._owed = self._owed, None
+        if owed is not None:
+            why = "" if target.allow_milli == owed.allow_milli else target.reason
+            if now_milli == cpu_quota.UNLIMITED and target.allow_milli is not None:
+                why = "no_best_effort_group"
+            return [self.answers.outcome(owed, "applied", why)]
+        if now_milli == before:
+            return []
+        asked = -1 if target.allow_milli is None else target.allow_milli
+        return [self.answers.own("suppress", "local", target.reason, asked_milli=asked)]
+
+    def release(self) -> list[str]:
+        """Originals back, for SIGTERM, SIGINT and uninstall; what the kernel refused."""
+        return self.hold.release()
+
+    async def _local_evict(self, command: Command) -> list[Ack]:
+        verdict = self.lease.on_local_evict(command, self._mono_us(), self.facts)
+        if verdict.evict:
+            return await self._evict(command, "local", verdict.evict)
+        if verdict.reason == "cool_down":
+            return []
+        return [self.answers.own("evict_memory", "local", verdict.reason, dry_run=command.dry_run)]
+
+    async def _evict(self, command: Command, source: Source, uids: tuple[str, ...]) -> list[Ack]:
+        """Kill the pods one after the other; those whose group is empty stand in the ack."""
+        try:
+            victims = [
+                pods.best_effort_pod(uid, self.facts, self.paths, self._trees.cpu.root)
+                for uid in uids
+            ]
+        except pods.NotAVictim as error:
+            return [self._evicted(command, source, (), error.reason)]
+        if self._dry_run:
+            return [self._evicted(command, source, (), "dry_run")]
+        self.answers.intent(command, source, uids)
+        gone: list[str] = []
+        reason = ""
+        for victim in victims:
+            try:
+                done = await asyncio.to_thread(self._kill, victim)
+            except _REFUSALS as error:
+                reason = _code(error)
+                self.kernel_refusals += 1
+                break
+            if not done.empty:
+                reason = "still_populated"
+                break
+            gone.append(victim.uid)
+        self.evicted_pods += len(gone)
+        left = tuple(uid for uid in uids if uid not in gone)
+        since = self._unfinished.since_mono_us if self._unfinished else self._mono_us()
+        self._unfinished = _Unfinished(command, source, left, since) if left else None
+        return [self._evicted(command, source, tuple(gone), reason), *self.enforce()]
+
+    def _evicted(self, command: Command, source: Source, gone: tuple[str, ...], reason: str) -> Ack:
+        """The ack: applied (or local) without a reason, failed or refused with one."""
+        nothing_tried = reason and not gone and self._unfinished is None
+        if source == "local":
+            failed = bool(reason) and reason != "dry_run"
+            return self.answers.local_eviction(
+                command, "failed" if failed else "local", reason, gone
+            )
+        if reason == "dry_run" or not reason:
+            return self.answers.outcome(command, "applied", reason, gone)
+        return self.answers.outcome(command, "refused" if nothing_tried else "failed", reason, gone)
+
+    def _kill(self, victim: pods.BestEffortPod) -> evict.Evicted:
+        """In a worker thread: originals first, then lift, kill, wait, put back."""
+        todo = evict.plan(victim, evict.observe(self._trees.cpu, victim))
+        kept = originals.quotas(self._journal)
+        originals.keep_quotas(self._journal, [q for q in todo.lift if q.group not in kept])
+        return evict.apply(self._trees.cpu, self._trees.unified, todo)
+
+    async def _finish(self) -> list[Ack]:
+        """The rest of an eviction that failed; given up after `RETRY_US`."""
+        rest = self._unfinished
+        if rest is None:
+            return []
+        left = tuple(uid for uid in rest.pods if uid in self.facts)
+        if not left or self._mono_us() - rest.since_mono_us > RETRY_US:
+            self._unfinished = None
+            return []
+        return await self._evict(rest.command, rest.source, left)
+
+    def _refused(self, error: Exception, target: Target) -> list[Ack]:
+        """The kernel said no: said once, tried again each period."""
+        self.kernel_refusals += 1
+        reason = _code(error)
+        said, self._last_failure = reason == self._last_failure, reason
+        if self._owed is not None and not self._owed_said:
+            self._owed_said = True
+            return [self.answers.outcome(self._owed, "failed", reason)]
+        if said:
+            return []
+        asked = -1 if target.allow_milli is None else target.allow_milli
+        return [self.answers.own("suppress", "failed", reason, asked_milli=asked)]
+
+
+def _code(error: Exception) -> str:
+    """A stable reason code with the errno's name."""
+    if isinstance(error, ActuatorFailed):
+        return error.reason
+    if isinstance(error, UnsafePath):
+        return "unsafe_path"
+    number = error.errno if isinstance(error, OSError) else None
+    return f"os:{errno.errorcode.get(number or 0, 'EIO')}"

@@ -1,0 +1,83 @@
+"""Undo: what the knobs said before the agent's first write, kept in the journal, and given back.
+
+`node_agent.obey` records and releases while it runs; `slackwater node release-all` releases what a
+crashed agent left. A value is in the journal before the kernel hears of another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from node_agent.actuators import cpu_idle, cpu_quota
+from node_agent.actuators.cpu_idle import Idle
+from node_agent.actuators.cpu_quota import ActuatorFailed, GroupQuota
+from node_agent.actuators.subtree import BE_ROOT, Parts, Subtree, safe_parts
+from node_agent.journal import Journal
+
+QUOTA, IDLE = "cpu_quota", "cpu_idle"
+_ROOT_NAME = "."
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """The best-effort subtree in the hierarchies that are acted on; on pure v2 both are one."""
+
+    cpu: Subtree
+    unified: Subtree | None
+
+
+def quotas(journal: Journal) -> dict[Parts, GroupQuota]:
+    """Original bandwidths, by group."""
+    found: dict[Parts, GroupQuota] = {}
+    for name, values in journal.state.originals.get(QUOTA, {}).items():
+        group = BE_ROOT if name == _ROOT_NAME else safe_parts(name)
+        found[group] = GroupQuota(
+            group, values["quota_us"], values["period_us"], values.get("burst_us")
+        )
+    return found
+
+
+def keep_quotas(journal: Journal, found: Sequence[GroupQuota]) -> None:
+    """Record bandwidths as originals."""
+    for each in found:
+        values = {"quota_us": each.quota_us, "period_us": each.period_us}
+        if each.burst_us is not None:
+            values["burst_us"] = each.burst_us
+        journal.original(QUOTA, "/".join(each.group) or _ROOT_NAME, values)
+
+
+def idle(journal: Journal) -> Idle | None:
+    """The original of `cpu.idle`, if it was ever written."""
+    values = journal.state.originals.get(IDLE, {}).get(_ROOT_NAME)
+    return None if values is None else Idle(values["idle"], values["weight"])
+
+
+def keep_idle(journal: Journal, found: Idle) -> None:
+    """Record it as original."""
+    journal.original(IDLE, _ROOT_NAME, {"idle": found.idle, "weight": found.weight})
+
+
+def release(trees: Trees, journal: Journal) -> list[str]:
+    """Give every original back; the reasons of what the kernel refused (kept in the journal)."""
+    refused = []
+    for knob, undo in ((QUOTA, _release_quota), (IDLE, _release_idle)):
+        if knob not in journal.state.originals:
+            continue
+        try:
+            undo(trees.cpu, journal)
+        except ActuatorFailed as error:
+            refused.append(error.reason)
+        else:
+            journal.append({"kind": "released", "knob": knob})
+    return refused
+
+
+def _release_quota(cpu: Subtree, journal: Journal) -> None:
+    cpu_quota.apply(cpu, cpu_quota.plan(cpu_quota.observe(cpu), quotas(journal), None))
+
+
+def _release_idle(cpu: Subtree, journal: Journal) -> None:
+    now, original = cpu_idle.observe(cpu), idle(journal)
+    if now is not None and original is not None:
+        cpu_idle.apply(cpu, cpu_idle.plan(cpu.version, now, original))
