@@ -1,0 +1,182 @@
+"""The bridge at work: read, fold, reconcile, tell the sink at a pace. Started by the CLI.
+
+A patch is chosen anew before each is told, so a fall that arrives while rises wait goes first.
+Nothing is told before the logs have been read to the ends they had at the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+from asyncio_throttle.throttler import Throttler
+
+from scheduler_bridge.metrics import Metrics, serve
+from scheduler_bridge.reconcile import Patch, reconcile
+from scheduler_bridge.source import Source
+from scheduler_bridge.view import View
+from schemas import codec
+from schemas.errors import BadRecord
+
+if TYPE_CHECKING:
+    from scheduler_bridge.settings import Settings
+    from scheduler_bridge.sinks import Sink
+
+log = logging.getLogger("slackwater.bridge")
+TURN_S = 0.1  # patches chosen at once are those that fit in so much time
+ALIVE_S = 30.0
+
+
+class Bridge:
+    """One view, one sink; `_read` keeps the view fresh, `_tell` works the differences off."""
+
+    def __init__(self, settings: Settings, sink: Sink) -> None:
+        self.settings = settings
+        self.sink = sink
+        self.view = View()
+        self.metrics = Metrics()
+        self.told = 0
+        self._source = Source(settings.brokers, settings.prefix, settings.retry_max_s)
+        self._stop = asyncio.Event()
+        self._turned_s = time.monotonic()
+
+    @property
+    def ready(self) -> bool:
+        return self._source.caught_up
+
+    @property
+    def alive(self) -> bool:
+        return time.monotonic() - self._turned_s < ALIVE_S
+
+    def stop(self) -> None:
+        """Ask `run` to end; safe to call from a signal handler and more than once."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Until `stop`, SIGTERM or SIGINT; a task that dies of a bug ends the process with it."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        server = None
+        if self.settings.metrics_port is not None:
+            server, port = serve(
+                self.metrics,
+                self.settings.metrics_host,
+                self.settings.metrics_port,
+                lambda: self.alive,
+                lambda: self.ready,
+            )
+            log.info("metrics on http://%s:%d/metrics", self.settings.metrics_host, port)
+        tasks = [
+            asyncio.create_task(part, name=name)
+            for name, part in (
+                ("read", self._read()),
+                ("tell", self._tell()),
+                ("letters", self._letters()),
+                ("stop", self._stop.wait()),
+            )
+        ]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await _cancel(tasks)
+            await self._source.stop()
+            if server is not None:
+                await asyncio.to_thread(server.shutdown)
+                server.server_close()
+
+    async def _read(self) -> None:
+        await self._source.start()
+        log.info("reading %s", self.settings.brokers)
+        was_ready = False
+        while True:
+            for topic, record in await self._source.records(self.settings.poll_ms):
+                self._fold(topic, record)
+            self._turned_s = time.monotonic()
+            self._show()
+            if self.ready and not was_ready:
+                was_ready = True
+                log.info("caught up: %d nodes", len(self.view.desired))
+
+    def _fold(self, topic: str, record: Any) -> None:
+        """One record into the view; a bad one becomes a dead letter and harms nothing else."""
+        self.view.saw(record.timestamp, _mono_ms())
+        try:
+            if record.value is not None:
+                codec.encoding_of(record.headers)
+            if topic == "capacity":
+                fate = self.view.fold_capacity(record.key, record.value, record.timestamp)
+            else:
+                fate = self.view.fold_ledger(record.key, record.value)
+        except BadRecord as error:
+            self.metrics.count("records", topic, "bad")
+            self.metrics.count("dead_letters", error.reason)
+            self._source.dead_letter(record, error.reason, error.detail)
+        else:
+            self.metrics.count("records", topic, fate)
+
+    async def _tell(self) -> None:
+        """Tell what is due, most urgent first, at most ``patches_per_s`` a second."""
+        throttle = Throttler(rate_limit=self.settings.patches_per_s, period=1.0)
+        few = max(1, int(self.settings.patches_per_s * TURN_S))
+        while True:
+            patches = self._due() if self.ready else []
+            self.metrics.set("patches_waiting", len(patches))
+            for patch in patches[:few]:
+                async with throttle:
+                    await self._tell_one(patch)
+            await asyncio.sleep(0 if len(patches) > few else self.settings.poll_ms / 1000)
+
+    def _due(self) -> list[Patch]:
+        return reconcile(
+            self.view.desired,
+            self.sink.observed,
+            self.view.lent,
+            self.view.now_ms(_mono_ms()),
+            self.settings.rules,
+        )
+
+    async def _tell_one(self, patch: Patch) -> None:
+        try:
+            await self.sink.tell(patch)
+        except OSError as error:
+            self.metrics.count("sink_errors")
+            log.warning("%s was not told: %s; trying again", patch.node, error)
+            await asyncio.sleep(1.0)
+        else:
+            self.told += 1
+            self.metrics.count("patches", patch.why)
+
+    async def _letters(self) -> None:
+        """Dead letters go out when they can; a broker that refuses them stops nothing."""
+        while True:
+            try:
+                await self._source.write_letters()
+            except Exception as error:  # noqa: BLE001 - whatever the client raises: wait, go on
+                log.warning("dead letters wait: %s", error)
+                await asyncio.sleep(self.settings.retry_max_s)
+
+    def _show(self) -> None:
+        shown = self.sink.observed.values()
+        self.metrics.set("nodes", len(self.view.desired))
+        self.metrics.set("cpu_milli", sum(one.amount.cpu_milli for one in shown))
+        self.metrics.set("lent_cpu_milli", sum(one.cpu_milli for one in self.view.lent.values()))
+        self.metrics.set("lag_records", self._source.lag)
+        self.metrics.set("ready", int(self.ready))
+
+
+async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await task
+
+
+def _mono_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,78 @@
+"""The bridge's metrics, from one table, and the small server that shows them with its health.
+
+The loop counts; `serve` answers /metrics, /healthz (the loop turns) and /readyz (caught up).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.exposition import generate_latest
+
+TABLE: tuple[tuple[str, type[Counter | Gauge], str, tuple[str, ...]], ...] = (
+    ("slackwater_bridge_records", Counter, "records read, by topic and fate", ("topic", "fate")),
+    ("slackwater_bridge_dead_letters", Counter, "records that could not be used", ("reason",)),
+    ("slackwater_bridge_patches", Counter, "patches told to the sink", ("why",)),
+    ("slackwater_bridge_sink_errors", Counter, "patches that a sink failed to apply", ()),
+    ("slackwater_bridge_patches_waiting", Gauge, "patches due and not yet told", ()),
+    ("slackwater_bridge_nodes", Gauge, "nodes with a desired capacity", ()),
+    ("slackwater_bridge_cpu_milli", Gauge, "batch CPU published, all nodes", ()),
+    ("slackwater_bridge_lent_cpu_milli", Gauge, "batch CPU lent, all nodes", ()),
+    ("slackwater_bridge_lag_records", Gauge, "records between the log's end and what is read", ()),
+    ("slackwater_bridge_ready", Gauge, "1: caught up with the log", ()),
+)
+
+
+class Metrics:
+    """The table as counters and gauges by short name, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._rows: dict[str, Any] = {
+            name.removeprefix("slackwater_bridge_"): kind(
+                name, text, labels, registry=self.registry
+            )
+            for name, kind, text, labels in TABLE
+        }
+
+    def count(self, name: str, *labels: str) -> None:
+        """Add one to a counter of the table."""
+        row = self._rows[name]
+        (row.labels(*labels) if labels else row).inc()
+
+    def set(self, name: str, value: float) -> None:
+        """Set a gauge of the table."""
+        self._rows[name].set(value)
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        """Scrapes are not worth a line each."""
+
+
+def serve(
+    metrics: Metrics, host: str, port: int, alive: Callable[[], bool], ready: Callable[[], bool]
+) -> tuple[WSGIServer, int]:
+    """Answer on a thread until `shutdown`; ``port`` 0 takes a free one. Returns server and port."""
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path == "/metrics":
+            start("200 OK", [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")])
+            return [generate_latest(metrics.registry)]
+        checks = {"/healthz": alive, "/readyz": ready}
+        if path not in checks:
+            start("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"try /metrics, /healthz or /readyz\n"]
+        good = checks[path]()
+        status = "200 OK" if good else "503 Service Unavailable"
+        start(status, [("Content-Type", "text/plain")])
+        return [b"ok\n" if good else b"not yet\n"]
+
+    server = make_server(host, port, answer, handler_class=_Quiet)
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
+    return server, server.server_port

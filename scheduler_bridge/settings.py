@@ -1,0 +1,30 @@
+"""What the operator sets of the bridge, with the allowed ranges. Read by the CLI and the loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from scheduler_bridge.reconcile import Rules
+
+CPU_NAME = "kubernetes.io/batch-cpu"
+MEMORY_NAME = "kubernetes.io/batch-memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the broker is, how fast patches may go out, and the manners of `Rules`."""
+
+    brokers: str
+    prefix: str = "slackwater."
+    patches_per_s: int = 20
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int | None = None
+    rules: Rules = field(default_factory=Rules)
+    poll_ms: int = 200
+    retry_max_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.patches_per_s <= 10_000:
+            raise ValueError(f"patches a second: {self.patches_per_s}; allowed: 1 to 10000")
+        if not self.brokers:
+            raise ValueError("no broker given; set --brokers or SLACKWATER_BROKERS")

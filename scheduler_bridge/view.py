@@ -1,0 +1,107 @@
+"""What the bridge knows: the newest capacity of each node and what is lent there. No I/O.
+
+`scheduler_bridge.loop` folds every record of ``capacity`` and ``ledger`` into it, in any order of
+partitions and as often as it likes: older or equal records never win.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar
+
+from scheduler_bridge.reconcile import Amount, Desired
+from schemas import codec
+from schemas.errors import BadRecord
+from schemas.records import Capacity, LedgerEntry
+
+Folded = Literal["new", "old", "removed"]
+MAX_AMOUNT = 2**63 - 1
+R = TypeVar("R", Capacity, LedgerEntry)
+
+
+class View:
+    """Desired capacity and lent amounts by node; bounded by the nodes that exist."""
+
+    def __init__(self) -> None:
+        self.desired: dict[str, Desired] = {}
+        self.lent: dict[str, Amount] = {}
+        self._shares: dict[str, dict[str, Amount]] = {}
+        self._newest_log_ms = 0
+        self._newest_mono_ms = 0
+
+    def now_ms(self, mono_ms: int) -> int:
+        """Log time now: the newest record's broker time and what has passed since, by our clock.
+
+        A wall clock that lies changes nothing; while every partition is silent time still goes on.
+        """
+        return self._newest_log_ms + max(0, mono_ms - self._newest_mono_ms)
+
+    def saw(self, log_ms: int, mono_ms: int) -> None:
+        """A record of broker time ``log_ms`` was read at ``mono_ms``; log time never goes back."""
+        if log_ms >= self.now_ms(mono_ms):
+            self._newest_log_ms, self._newest_mono_ms = log_ms, mono_ms
+
+    def fold_capacity(self, key: bytes | None, raw: bytes | None, log_ms: int) -> Folded:
+        """Take one record of ``capacity``. Raises BadRecord."""
+        if raw is None:
+            return self._remove(_text(key))
+        record = _checked(codec.decode(Capacity, raw), key)
+        _in_range(
+            batch_cpu_milli=record.batch_cpu_milli, batch_memory_bytes=record.batch_memory_bytes
+        )
+        order = (record.cause.incarnation, record.cause.offset)
+        known = self.desired.get(record.node)
+        if known is not None and order <= known.order:
+            return "old"
+        amount = Amount(record.batch_cpu_milli, record.batch_memory_bytes)
+        self.desired[record.node] = Desired(
+            amount, record.new_work, record.reason, order, log_ms, record.cause.policy
+        )
+        return "new"
+
+    def fold_ledger(self, key: bytes | None, raw: bytes | None) -> Folded:
+        """Take one record of ``ledger``: absolute for its node and scheduler. Raises BadRecord."""
+        if raw is None:
+            node = _text(key)
+            self._shares.pop(node, None)
+            self.lent.pop(node, None)
+            return "removed"
+        entry = _checked(codec.decode(LedgerEntry, raw), key)
+        _in_range(cpu_milli=entry.cpu_milli, memory_bytes=entry.memory_bytes)
+        shares = self._shares.setdefault(entry.node, {})
+        shares[entry.scheduler] = Amount(entry.cpu_milli, entry.memory_bytes)
+        self.lent[entry.node] = Amount(
+            sum(share.cpu_milli for share in shares.values()),
+            sum(share.memory_bytes for share in shares.values()),
+        )
+        return "new"
+
+    def _remove(self, node: str) -> Folded:
+        """The capacity record was deleted: withdraw as if it were stale, at once."""
+        known = self.desired.get(node)
+        if known is None:
+            return "old"
+        self.desired[node] = Desired(
+            known.amount, False, "removed", known.order, known.seen_ms, known.policy, removed=True
+        )
+        return "removed"
+
+
+def _checked(record: R, key: bytes | None) -> R:
+    if key is None or record.node.encode() != key:
+        raise BadRecord("key_mismatch", f"key {key!r}, node {record.node[:64]!r}")
+    return record
+
+
+def _in_range(**amounts: int) -> None:
+    for name, value in amounts.items():
+        if not 0 <= value <= MAX_AMOUNT:
+            raise BadRecord("wrong_type", f"{name} is {value}; allowed: 0 to {MAX_AMOUNT}")
+
+
+def _text(key: bytes | None) -> str:
+    if key is None:
+        raise BadRecord("key_mismatch", "a tombstone without a key")
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        raise BadRecord("key_mismatch", f"key {key[:64]!r} is not UTF-8") from None
