@@ -2,11 +2,15 @@
 
 The shells call this; nobody else builds or reads wire bytes. Two headers go with every record:
 ``enc`` names the encoding (``json``, ``packed``, ``tick``) and ``v`` the schema version in
-decimal. Encoding is deterministic: one record, one byte string.
+decimal. Encoding is deterministic: one record, one byte string. A new optional field keeps the
+version: readers ignore what they do not know and default what is missing. Only a change that an
+older reader would misunderstand raises it.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,15 +18,28 @@ import orjson
 
 from schemas import packed
 from schemas.errors import BadRecord
-from schemas.records import NodeSample, Tick
+from schemas.records import (
+    FLEET_KEY,
+    INSTALLATION_KEY,
+    LEASE_KEY,
+    FleetFacts,
+    Installation,
+    Lease,
+    NodeSample,
+    PartitionHealth,
+    Tick,
+)
+from schemas.topics import BY_NAME
 
 VERSION = 1
+MAX_RECORD_BYTES = 1024 * 1024
 ENC_JSON, ENC_PACKED, ENC_TICK = b"json", b"packed", b"tick"
 Headers = list[tuple[str, bytes]]
 JSON_HEADERS: Headers = [("enc", ENC_JSON), ("v", b"1")]
 PACKED_HEADERS: Headers = [("enc", ENC_PACKED), ("v", b"1")]
 TICK_HEADERS: Headers = [("enc", ENC_TICK), ("v", b"1")]
 R = TypeVar("R")
+_NODE_NAME = re.compile(rb"[0-9A-Za-z_][0-9A-Za-z_.:-]{0,252}")
 
 
 def encode(record: Any) -> bytes:
@@ -33,8 +50,10 @@ def encode(record: Any) -> bytes:
 def decode(kind: type[R], raw: bytes) -> R:
     """The record of ``raw``; unknown fields are ignored, missing ones take their default.
 
-    Raises BadRecord with reason broken_json, missing_field or wrong_type.
+    Raises BadRecord with reason too_large, broken_json, missing_field or wrong_type.
     """
+    if len(raw) > MAX_RECORD_BYTES:
+        raise BadRecord("too_large", f"{len(raw)} bytes, at most {MAX_RECORD_BYTES}")
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -47,17 +66,17 @@ def decode(kind: type[R], raw: bytes) -> R:
         raise BadRecord(reason, text) from None
 
 
-def encoding_of(headers: Headers | tuple[tuple[str, bytes], ...]) -> bytes:
+def encoding_of(headers: Iterable[tuple[str, bytes | None]] | None) -> bytes:
     """The encoding a record's headers name. Raises BadRecord unknown_encoding, unknown_version."""
     enc, version = b"", b""
-    for name, value in headers:
+    for name, value in headers or ():
         if name == "enc":
-            enc = value
+            enc = value or b""
         elif name == "v":
-            version = value
+            version = value or b""
     if enc not in (ENC_JSON, ENC_PACKED, ENC_TICK):
         raise BadRecord("unknown_encoding", f"header enc is {enc[:16]!r}")
-    if not version.isdigit() or not 1 <= int(version[:6]) <= VERSION:
+    if not version.isdigit() or len(version) > 6 or not 1 <= int(version) <= VERSION:
         raise BadRecord("unknown_version", f"header v is {version[:16]!r}, this reads {VERSION}")
     return enc
 
@@ -67,10 +86,10 @@ def parse_sample(raw: bytes, key: bytes | None, enc: bytes) -> packed.PackedSamp
     if len(raw) > packed.MAX_SAMPLE_BYTES:
         raise BadRecord("too_large", f"{len(raw)} bytes, at most {packed.MAX_SAMPLE_BYTES}")
     if enc == ENC_JSON:
-        raw = packed.encode(_whole(decode(NodeSample, raw)))
+        raw = packed.encode(decode(NodeSample, raw))
     sample = packed.PackedSample(raw)
-    if not sample.node or sample.node != key:
-        raise BadRecord("key_mismatch", f"key {key!r}, node {sample.node[:64]!r}")
+    if sample.node != key or not _NODE_NAME.fullmatch(sample.node):
+        raise BadRecord("key_mismatch", f"key {key!r:.80}, node {sample.node[:64]!r}")
     return sample
 
 
@@ -82,10 +101,38 @@ def parse_tick(raw: bytes, partition: int) -> Tick:
     return tick
 
 
-def _whole(sample: NodeSample) -> NodeSample:
-    """Refuse a JSON sample that packed columns could not say."""
-    for name, width in (("boot", 32), ("kernel_boot", 32)):
-        text = getattr(sample, name)
-        if len(text) != width or any(c not in "0123456789abcdef" for c in text):
-            raise BadRecord("wrong_type", f"{name} is not {width} hex digits")
-    return sample
+def kind_of(topic: str, key: bytes | None, enc: bytes = ENC_JSON) -> type[Any] | None:
+    """Which record a topic carries under a key; None for `images`, which carry no record.
+
+    ``topic`` is the name in the table, without prefix. Topics with several kinds tell them by key.
+    """
+    if topic == "fleet":
+        by_key: dict[bytes | None, type[Any]] = {
+            FLEET_KEY: FleetFacts,
+            INSTALLATION_KEY: Installation,
+        }
+        return by_key.get(key, PartitionHealth)
+    if topic == "samples":
+        return Tick if enc == ENC_TICK else NodeSample
+    if topic == "commands" and key == LEASE_KEY:
+        return Lease
+    kinds = BY_NAME[topic].records
+    return kinds[0] if kinds else None
+
+
+def read(
+    topic: str, key: bytes | None, raw: bytes, headers: Iterable[tuple[str, bytes | None]] | None
+) -> Any:
+    """The record of any topic as its dataclass, for tools that read one at a time.
+
+    Raises BadRecord; a record of a topic that carries none (`images`) is unknown_encoding.
+    """
+    enc = encoding_of(headers)
+    kind = kind_of(topic, key, enc)
+    if kind is None:
+        raise BadRecord("unknown_encoding", f"topic {topic} carries no records")
+    if enc == ENC_PACKED:
+        if kind is not NodeSample:
+            raise BadRecord("unknown_encoding", f"topic {topic} has no packed records")
+        return packed.decode(raw)
+    return decode(kind, raw)

@@ -66,5 +66,7 @@ COLUMNS: tuple[Column, ...] = (
 BY_ID: dict[int, Column] = {column.id: column for column in COLUMNS}
 NODE_COLUMNS: dict[str, Column] = {c.name: c for c in COLUMNS if c.scope == "node"}
 POD_COLUMNS: dict[str, Column] = {c.name: c for c in COLUMNS if c.scope == "pod"}
-FAST_POD_COLUMNS: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.scope == "pod" and not c.slow)
+FAST_POD_COLUMNS: tuple[str, ...] = tuple(
+    c.name for c in COLUMNS if c.scope == "pod" and not c.slow
+)
 SLOW_POD_COLUMNS: tuple[str, ...] = tuple(c.name for c in COLUMNS if c.scope == "pod" and c.slow)

@@ -1,8 +1,8 @@
-"""Errors at the boundary, raised in `schemas` and turned into dead letters or refusals by the shells.
+"""Errors at the boundary, raised in `schemas`, turned into dead letters or refusals by the shells.
 
-    SlackwaterError
-    |- BadRecord      a record cannot be used: `.reason` is a stable code, `.detail` is for people
-    |- BadPolicy      a policy or settings file is refused: names file, key and allowed range
+``SlackwaterError`` is the base of ``BadRecord`` (a record cannot be used: ``reason`` is a stable
+code, ``detail`` is for people) and ``BadPolicy`` (a policy or settings file is refused: names
+file, key and allowed range).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ REASONS: tuple[str, ...] = (
     "broken_packed",  # lengths or layout do not add up
     "checksum",  # the packed bytes were changed on the way
     "missing_field",
-    "wrong_type",  # a field has another type, or a number leaves its range
-    "too_large",  # over `codec.MAX_SAMPLE_BYTES`
+    "wrong_type",  # a field has another type, or a number leaves its range (64 bits everywhere)
+    "too_large",  # over `packed.MAX_SAMPLE_BYTES`, or `codec.MAX_RECORD_BYTES` for the rest
     "unknown_encoding",  # header `enc` absent or not known
     "unknown_version",  # schema version newer than this reader accepts
     "key_mismatch",  # the record speaks for another node than its key

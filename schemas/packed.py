@@ -3,21 +3,14 @@
 Little-endian. Who calls this: the node agent's outbox writes, `streams.intake` parses, and
 `agents.columns` reads the payload of many samples at once. Layout:
 
-    0   4s   magic "SWS1"
-    4   u32  total length in bytes
-    8   u32  crc32 of everything from byte 12
-    12  u16  schema version            14  u16  length of the node name
-    16  16s  boot                      32  16s  kernel boot
-    48  u64  seq                       56  i64  mono_us
-    64  i64  wall_ms                   72  u32  period_ms
-    76  u32  pods_rev                  80  u32  pods
-    84  u32  columns in the directory
-    88  node name, zero-padded to 8
-    ..  directory: one row of 8 bytes a column: u16 id, u16 flags, u32 count
-    ..  payload, 64-bit words: for each column [presence bitmap if flag 1] and `count` integers
+    header      the fields of `HEADER`, 88 bytes
+    node name   UTF-8, zero-padded to a multiple of 8
+    directory   one row of `ROW` a column: u16 id, u16 flags, u32 count
+    payload     64-bit words: for each column [presence bitmap if flag 1] and `count` integers
 
 A column of unknown id is skipped by its count. Flag 1 means that some values are absent: bit i
 of the bitmap (bit 0 of word 0 first) says that value i is present; an absent value's word is 0.
+Other flags are refused: a reader could not know what they do to the length.
 """
 
 from __future__ import annotations
@@ -33,9 +26,35 @@ MAGIC = b"SWS1"
 VERSION = 1
 MAX_SAMPLE_BYTES = 512 * 1024
 MAX_PODS = 4096
+MAX_COLUMNS = 512
+MAX_MONO_US = 2**53  # 285 years of uptime; also exact in a double
 HAS_BITMAP = 1
-_HEAD = struct.Struct("<4sIIHH16s16sQqqIIII")
-_ROW = struct.Struct("<HHI")
+HEADER: tuple[tuple[str, str, str], ...] = (
+    ("magic", "4s", "SWS1"),
+    ("size_bytes", "I", "of the whole record"),
+    ("crc32", "I", "of everything behind this field"),
+    ("version", "H", "schema version"),
+    ("node_bytes", "H", "length of the node name"),
+    ("boot", "16s", "one start of the agent"),
+    ("kernel_boot", "16s", "one start of the kernel"),
+    ("seq", "Q", "from 1, +1 a sample, per boot; below 2**63"),
+    ("mono_us", "q", "monotonic clock of the node"),
+    ("wall_ms", "q", "wall clock, shown only"),
+    ("period_ms", "I", "sampling period"),
+    ("pods_rev", "I", "revision of the pod set"),
+    ("pods", "I", "pods in the set"),
+    ("columns", "I", "rows of the directory"),
+)
+"""Name, `struct` code and meaning of each header field, without gaps in this order."""
+ROW: tuple[tuple[str, str, str], ...] = (
+    ("id", "H", "`schemas.columns`"),
+    ("flags", "H", "1: a presence bitmap precedes the values"),
+    ("count", "I", "values: 1, or one a pod"),
+)
+_HEAD = struct.Struct("<" + "".join(code for _, code, _ in HEADER))
+_ROW = struct.Struct("<" + "".join(code for _, code, _ in ROW))
+_CRC_FROM = 12
+_HEX_DIGITS = frozenset("0123456789abcdef")
 
 
 class PackedSample:
@@ -68,10 +87,14 @@ class PackedSample:
         head = _HEAD.unpack_from(raw)
         if head[0] != MAGIC or head[1] != size:
             raise BadRecord("broken_packed", f"magic {head[0]!r}, length {head[1]} of {size}")
-        if head[2] != crc32(memoryview(raw)[12:]):
+        if head[2] != crc32(memoryview(raw)[_CRC_FROM:]):
             raise BadRecord("checksum", f"crc32 of {size} bytes differs")
         if not 1 <= head[3] <= VERSION:
             raise BadRecord("unknown_version", f"sample version {head[3]}, this reads {VERSION}")
+        if head[7] >= 2**63 or not 0 <= head[8] <= MAX_MONO_US:
+            raise BadRecord("wrong_type", f"seq {head[7]} or mono_us {head[8]} out of range")
+        if head[13] > MAX_COLUMNS:
+            raise BadRecord("broken_packed", f"{head[13]} columns, at most {MAX_COLUMNS}")
         name_end = _HEAD.size + head[4]
         body = _HEAD.size + _pad8(head[4])
         start = body + _ROW.size * head[13]
@@ -111,6 +134,8 @@ def words_of(layout: bytes, pods: int) -> int:
                 raise BadRecord("broken_packed", f"column {column.name} has {count} values")
             if column_id in seen:
                 raise BadRecord("broken_packed", f"column {column_id} comes twice")
+            if flags & ~HAS_BITMAP:
+                raise BadRecord("broken_packed", f"column {column_id} has unknown flags {flags}")
             seen.add(column_id)
             words += count + (_bitmap_words(count) if flags & HAS_BITMAP else 0)
         if len(_words_cache) >= 4096:
@@ -121,6 +146,8 @@ def words_of(layout: bytes, pods: int) -> int:
 
 def encode(sample: NodeSample) -> bytes:
     """Packed bytes of a sample; columns in id order. Raises BadRecord for what cannot be said."""
+    if sample.pods > MAX_PODS:
+        raise BadRecord("too_large", f"{sample.pods} pods, at most {MAX_PODS}")
     rows: list[bytes] = []
     payload: list[bytes] = []
     for name, column in NODE_COLUMNS.items():
@@ -132,9 +159,12 @@ def encode(sample: NodeSample) -> bytes:
             if len(values) != sample.pods:
                 raise BadRecord("wrong_type", f"{name} has {len(values)} of {sample.pods} values")
             _put(column.id, values, rows, payload)
-    node = sample.node.encode()
+    try:
+        node = sample.node.encode()
+    except UnicodeEncodeError:
+        raise BadRecord("wrong_type", "the node name is not UTF-8") from None
     tail = node.ljust(_pad8(len(node)), b"\0") + b"".join(rows) + b"".join(payload)
-    boots = bytes.fromhex(sample.boot), bytes.fromhex(sample.kernel_boot)
+    boots = _boot_bytes("boot", sample.boot), _boot_bytes("kernel_boot", sample.kernel_boot)
     try:
         head = _HEAD.pack(
             MAGIC,
@@ -153,8 +183,8 @@ def encode(sample: NodeSample) -> bytes:
         )
     except struct.error as error:
         raise BadRecord("wrong_type", str(error)) from None
-    checksum = crc32(tail, crc32(head[12:]))
-    return head[:8] + struct.pack("<I", checksum) + head[12:] + tail
+    checksum = crc32(tail, crc32(head[_CRC_FROM:]))
+    return head[:8] + struct.pack("<I", checksum) + head[_CRC_FROM:] + tail
 
 
 def decode(raw: bytes) -> NodeSample:
@@ -196,9 +226,7 @@ def decode(raw: bytes) -> NodeSample:
     )
 
 
-def _put(
-    column_id: int, values: list[int | None], rows: list[bytes], payload: list[bytes]
-) -> None:
+def _put(column_id: int, values: list[int | None], rows: list[bytes], payload: list[bytes]) -> None:
     """Append one directory row and one column; a bitmap only when a value is absent."""
     count = len(values)
     flags = 0
@@ -213,6 +241,12 @@ def _put(
     except struct.error:
         raise BadRecord("wrong_type", f"column {column_id} has a value beyond 64 bits") from None
     rows.append(_ROW.pack(column_id, flags, count))
+
+
+def _boot_bytes(name: str, text: str) -> bytes:
+    if len(text) != 32 or not _HEX_DIGITS.issuperset(text):
+        raise BadRecord("wrong_type", f"{name} is not 32 hex digits")
+    return bytes.fromhex(text)
 
 
 def _text(node: bytes) -> str:

@@ -9,8 +9,11 @@ per partition of ``samples``; ``wall_ms`` is shown to people and never decides a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
+from msgspec import Meta
+
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Qos = Literal["LSE", "LSR", "LS", "BE", "SYSTEM", ""]
 PriorityClass = Literal["prod", "mid", "batch", "free", ""]
 Decider = Literal["suppress", "evict_memory", "capacity", "reservation", "interference", "health"]
@@ -27,14 +30,14 @@ class NodeSample:
     node: str
     boot: str  # 32 hex digits, one start of the agent
     kernel_boot: str  # 32 hex digits, one start of the kernel
-    seq: int  # from 1, +1 a sample, per boot
-    mono_us: int
-    wall_ms: int
-    period_ms: int
-    pods_rev: int
-    pods: int  # how many pods the set has
-    node_columns: dict[str, int | None] = field(default_factory=dict)
-    pod_columns: dict[str, list[int | None]] = field(default_factory=dict)
+    seq: Int64  # from 1, +1 a sample, per boot
+    mono_us: Int64
+    wall_ms: Int64
+    period_ms: Int64
+    pods_rev: Int64
+    pods: Int64  # how many pods the set has
+    node_columns: dict[str, Int64 | None] = field(default_factory=dict)
+    pod_columns: dict[str, list[Int64 | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +48,10 @@ class Tick:
     its records are admitted when this tick is folded.
     """
 
-    partition: int
-    incarnation: int
-    law_version: int
-    side: dict[str, int]
+    partition: Int64
+    incarnation: Int64
+    law_version: Int64
+    side: dict[str, Int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,11 @@ class PodFact:
     workload: str = ""
     qos: Qos = ""  # effective class: never "" after `agents.classes`
     priority_class: PriorityClass = ""
-    priority: int = 0
-    cpu_request_milli: int = 0
-    cpu_limit_milli: int = -1
-    memory_request_bytes: int = 0
-    memory_limit_bytes: int = -1
+    priority: Int64 = 0
+    cpu_request_milli: Int64 = 0
+    cpu_limit_milli: Int64 = -1
+    memory_request_bytes: Int64 = 0
+    memory_limit_bytes: Int64 = -1
     host_app: bool = False
     evictable: bool = True  # an opt-out, honoured by every eviction
     terminating: bool = False
@@ -76,13 +79,13 @@ class Inventory:
     """Node facts and pod facts; the order of ``pods`` is the order of the sample's columns."""
 
     node: str
-    pods_rev: int
-    cpu_capacity_milli: int
-    memory_capacity_bytes: int
-    cpu_allocatable_milli: int = -1  # -1: same as capacity
-    memory_allocatable_bytes: int = -1
-    cpu_reserved_milli: int = 0
-    memory_reserved_bytes: int = 0
+    pods_rev: Int64
+    cpu_capacity_milli: Int64
+    memory_capacity_bytes: Int64
+    cpu_allocatable_milli: Int64 = -1  # -1: same as capacity
+    memory_allocatable_bytes: Int64 = -1
+    cpu_reserved_milli: Int64 = 0
+    memory_reserved_bytes: Int64 = 0
     kernel: str = ""
     capabilities: dict[str, bool] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
@@ -94,12 +97,12 @@ class Inventory:
 class Cause:
     """Why a record exists: the record of ``samples`` that was folded, and under which law."""
 
-    incarnation: int
-    partition: int
-    offset: int
-    log_ms: int
+    incarnation: Int64
+    partition: Int64
+    offset: Int64
+    log_ms: Int64
     policy: str  # digest
-    law_version: int
+    law_version: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +118,13 @@ class Command:
     node: str
     decider: Decider
     cause: Cause
-    expires_log_ms: int
+    expires_log_ms: Int64
     reason: str
-    allow_milli: int = -1
+    allow_milli: Int64 = -1
     pods: tuple[str, ...] = ()
-    release_bytes: int = 0
+    release_bytes: Int64 = 0
     dry_run: bool = False
-    terms: dict[str, int] = field(default_factory=dict)
+    terms: dict[str, Int64] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ class Lease:
     """Renews every standing command of one partition; key `LEASE_KEY`, once a tick."""
 
     cause: Cause
-    expires_log_ms: int
+    expires_log_ms: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +141,15 @@ class Ack:
 
     node: str
     boot: str
-    seq: int
-    mono_us: int
+    seq: Int64
+    mono_us: Int64
     decider: Decider
     outcome: Literal["applied", "refused", "local", "failed", "duplicate"]
     command_id: str = ""
-    incarnation: int = 0
-    offset: int = -1
-    asked_milli: int = -1
-    in_force_milli: int = -1
+    incarnation: Int64 = 0
+    offset: Int64 = -1
+    asked_milli: Int64 = -1
+    in_force_milli: Int64 = -1
     pods: tuple[str, ...] = ()
     reason: str = ""
     dry_run: bool = False
@@ -158,14 +161,14 @@ class Capacity:
 
     node: str
     cause: Cause
-    batch_cpu_milli: int
-    batch_memory_bytes: int
+    batch_cpu_milli: Int64
+    batch_memory_bytes: Int64
     reason: str
     new_work: bool = True  # False: place nothing new, keep what runs
-    computed_cpu_milli: int = 0  # before guards; may be negative
-    computed_memory_bytes: int = 0
-    cpu_terms: dict[str, int] = field(default_factory=dict)
-    memory_terms: dict[str, int] = field(default_factory=dict)
+    computed_cpu_milli: Int64 = 0  # before guards; may be negative
+    computed_memory_bytes: Int64 = 0
+    cpu_terms: dict[str, Int64] = field(default_factory=dict)
+    memory_terms: dict[str, Int64] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,18 +181,18 @@ class Reservation:
 
     node: str
     cause: Cause
-    warm_ms: int
-    cpu_milli: dict[str, int]
-    memory_bytes: dict[str, int]
-    cpu_percentiles_milli: dict[str, int] = field(default_factory=dict)
-    memory_percentiles_bytes: dict[str, int] = field(default_factory=dict)
-    system_cpu_milli: int = 0
-    system_memory_bytes: int = 0
-    reclaimable_cpu_milli: int = 0
-    reclaimable_memory_bytes: int = 0
+    warm_ms: Int64
+    cpu_milli: dict[str, Int64]
+    memory_bytes: dict[str, Int64]
+    cpu_percentiles_milli: dict[str, Int64] = field(default_factory=dict)
+    memory_percentiles_bytes: dict[str, Int64] = field(default_factory=dict)
+    system_cpu_milli: Int64 = 0
+    system_memory_bytes: Int64 = 0
+    reclaimable_cpu_milli: Int64 = 0
+    reclaimable_memory_bytes: Int64 = 0
     pods: tuple[str, ...] = ()
-    pod_cpu_milli: dict[str, list[int]] = field(default_factory=dict)
-    pod_memory_bytes: dict[str, list[int]] = field(default_factory=dict)
+    pod_cpu_milli: dict[str, list[Int64]] = field(default_factory=dict)
+    pod_memory_bytes: dict[str, list[Int64]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +206,12 @@ class Signal:
     cause: Cause
     ill: bool
     pods: tuple[str, ...] = ()
-    pressure_us_per_s: list[int | None] = field(default_factory=list)
-    pressure_median: list[int | None] = field(default_factory=list)
-    pressure_score_permille: list[int | None] = field(default_factory=list)
-    wait_us_per_s: list[int | None] = field(default_factory=list)
-    wait_median: list[int | None] = field(default_factory=list)
-    wait_score_permille: list[int | None] = field(default_factory=list)
+    pressure_us_per_s: list[Int64 | None] = field(default_factory=list)
+    pressure_median: list[Int64 | None] = field(default_factory=list)
+    pressure_score_permille: list[Int64 | None] = field(default_factory=list)
+    wait_us_per_s: list[Int64 | None] = field(default_factory=list)
+    wait_median: list[Int64 | None] = field(default_factory=list)
+    wait_score_permille: list[Int64 | None] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +225,7 @@ class Decision:
     cause: Cause
     nodes: tuple[str, ...]
     outcome: tuple[str, ...]  # reason codes
-    columns: dict[str, list[int]] = field(default_factory=dict)
+    columns: dict[str, list[Int64]] = field(default_factory=dict)
     command_ids: tuple[str, ...] = ()
 
 
@@ -231,33 +234,67 @@ class PartitionHealth:
     """What one partition knows of its nodes at a tick; key ``partition/N`` of ``fleet``."""
 
     cause: Cause
-    nodes: int
-    silent: int
-    ill: int
-    evictions_wanted: int
+    nodes: Int64
+    silent: Int64
+    ill: Int64
+    evictions_wanted: Int64
 
 
 @dataclass(frozen=True, slots=True)
 class FleetFacts:
-    """What no partition knows alone; key ``fleet``. Absent or stale means: no evictions."""
+    """What no partition knows alone; key ``fleet``. Absent or stale means: no evictions.
 
-    revision: int
-    partitions_seen: int
-    nodes: int
-    silent: int
-    ill: int
-    ill_permille: int
-    evictions_per_partition: int  # budget of one partition for one cool-down
-    stale_after_ms: int
+    ``revision`` is the offset in ``fleet`` of the newest record that was counted, so it grows
+    whoever computes it. A fleet's budget may be smaller than its partitions are many: then
+    ``budgets`` says who may spend it now, one number a partition; empty: each has
+    ``evictions_per_partition``.
+    """
+
+    revision: Int64
+    partitions_seen: Int64
+    nodes: Int64
+    silent: Int64
+    ill: Int64
+    ill_permille: Int64
+    evictions_per_partition: Int64  # budget of one partition for one cool-down
+    stale_after_ms: Int64
     reason: str = ""
+    budgets: tuple[Int64, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMinute:
+    """One row of the public windowed table: one node, one minute of log time.
+
+    Counts are of records, each counted once; maxima and last values are null where no record
+    said them. ``seen``: for each source topic the newest (incarnation, offset) that was counted.
+    """
+
+    node: str
+    start_ms: Int64
+    reservations: Int64 = 0
+    cpu_usage_max_milli: Int64 | None = None
+    cpu_short_max_milli: Int64 | None = None
+    cpu_long_max_milli: Int64 | None = None
+    memory_usage_max_bytes: Int64 | None = None
+    memory_short_max_bytes: Int64 | None = None
+    memory_long_max_bytes: Int64 | None = None
+    signals: Int64 = 0
+    ill_signals: Int64 = 0
+    score_max_permille: Int64 | None = None
+    capacities: Int64 = 0
+    batch_cpu_milli: Int64 | None = None
+    batch_memory_bytes: Int64 | None = None
+    new_work: bool | None = None
+    seen: dict[str, tuple[Int64, Int64]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
     """Key ``installation`` of ``fleet``: fixed when the topics are created."""
 
-    incarnation: int
-    partitions: int
+    incarnation: Int64
+    partitions: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +303,10 @@ class LedgerEntry:
 
     node: str
     scheduler: str
-    cpu_milli: int
-    memory_bytes: int
-    releasing_cpu_milli: int = 0
-    releasing_memory_bytes: int = 0
+    cpu_milli: Int64
+    memory_bytes: Int64
+    releasing_cpu_milli: Int64 = 0
+    releasing_memory_bytes: Int64 = 0
     pods: tuple[str, ...] = ()
 
 
@@ -279,11 +316,11 @@ class Sli:
 
     workload: str
     node: str
-    window_ms: int
-    p50_us: int
-    p99_us: int
-    requests: int
-    errors: int = 0
+    window_ms: Int64
+    p50_us: Int64
+    p99_us: Int64
+    requests: Int64
+    errors: Int64 = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,9 +330,9 @@ class Job:
     job: str
     node: str
     state: Literal["queued", "running", "suppressed", "evicted", "done"]
-    progress_permille: int
-    cpu_us: int = 0
-    retries: int = 0
+    progress_permille: Int64
+    cpu_us: Int64 = 0
+    retries: Int64 = 0
     recoverable: bool = True
 
 
@@ -304,7 +341,7 @@ class PolicyRecord:
     """One version of the policy as published: its text is authoritative, its digest names it."""
 
     name: str
-    version: int
+    version: Int64
     digest: str
     text: str
     author: str = ""
@@ -316,13 +353,13 @@ class DeadLetter:
     """A record that could not be used: where it was, why, and its first bytes (hex)."""
 
     topic: str
-    partition: int
-    offset: int
+    partition: Int64
+    offset: Int64
     reason: str
     detail: str
     key_hex: str = ""
     head_hex: str = ""
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 LEASE_KEY = b"~lease"

@@ -15,6 +15,7 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 PREFIX = "slackwater."
 PARTITIONS = 24
+MAX_MESSAGE_BYTES = 1024 * 1024 + 64 * 1024  # `codec.MAX_RECORD_BYTES`, and room for the batch
 Component = Literal["node", "worker", "fleet", "bridge", "scheduler", "service", "operator", "any"]
 
 
@@ -24,7 +25,9 @@ class Topic:
 
     ``append_time``: the broker stamps records (the log's clock). ``compacted`` topics keep at
     least ``retention_ms`` uncompacted, so that a refold within that time sees what was admitted.
-    ``side``: read by workers without a group and admitted by ticks (DESIGN: side inputs).
+    ``expiring``: compacted, and records older than ``retention_ms`` go too (nothing is refolded
+    from it). ``side``: read by workers without a group and admitted by ticks. ``segment_ms`` rolls
+    the log, since the newest segment is neither compacted nor deleted.
     """
 
     name: str
@@ -38,6 +41,8 @@ class Topic:
     partitioned: bool = True
     append_time: bool = True
     side: bool = False
+    expiring: bool = False
+    segment_ms: int = HOUR_MS
 
 
 TOPICS: tuple[Topic, ...] = (
@@ -66,7 +71,7 @@ TOPICS: tuple[Topic, ...] = (
         "policy name",
         (records.PolicyRecord,),
         ("operator",),
-        ("worker", "node"),
+        ("worker", "node", "fleet", "operator"),
         6 * HOUR_MS,
         "Versioned policy.",
         compacted=True,
@@ -97,7 +102,7 @@ TOPICS: tuple[Topic, ...] = (
         "node",
         (records.Capacity,),
         ("worker",),
-        ("bridge", "scheduler"),
+        ("bridge", "scheduler", "fleet"),
         6 * HOUR_MS,
         "What batch work may borrow on a node, with the terms of the sum.",
         compacted=True,
@@ -107,7 +112,7 @@ TOPICS: tuple[Topic, ...] = (
         "node",
         (records.Reservation,),
         ("worker",),
-        ("any",),
+        ("any", "fleet"),
         6 * HOUR_MS,
         "The four lines of each node and pod, percentiles, system usage, reclaimable.",
     ),
@@ -116,7 +121,7 @@ TOPICS: tuple[Topic, ...] = (
         "node",
         (records.Signal,),
         ("worker",),
-        ("any",),
+        ("any", "fleet"),
         6 * HOUR_MS,
         "Interference as each online pod feels it, against its own history.",
     ),
@@ -125,7 +130,7 @@ TOPICS: tuple[Topic, ...] = (
         "fleet, installation or partition/N",
         (records.FleetFacts, records.Installation, records.PartitionHealth),
         ("fleet", "worker", "operator"),
-        ("worker", "fleet"),
+        ("worker", "fleet", "operator"),
         6 * HOUR_MS,
         "What no single partition knows: ill nodes, eviction budget.",
         compacted=True,
@@ -174,7 +179,7 @@ TOPICS: tuple[Topic, ...] = (
         "dead-letters",
         "topic",
         (records.DeadLetter,),
-        ("worker", "bridge"),
+        ("worker", "bridge", "fleet"),
         ("operator",),
         7 * DAY_MS,
         "What could not be read, with the reason.",
@@ -188,11 +193,49 @@ TOPICS: tuple[Topic, ...] = (
         ("worker",),
         HOUR_MS,
         "The workers' own state: full images of a partition, in chunks.",
+        segment_ms=HOUR_MS // 6,
+    ),
+    Topic(
+        "fleet-minutes-changelog",
+        "node and window, as Faust writes it: [node, [start, end]]",
+        (records.NodeMinute,),
+        ("fleet",),
+        ("fleet", "any"),
+        2 * HOUR_MS,
+        "The public windowed table: per node and minute, reservations, signals, capacity.",
+        compacted=True,
+        expiring=True,
+        segment_ms=HOUR_MS // 6,
     ),
 )
 
+MINUTES = "fleet-minutes-changelog"
 BY_NAME: dict[str, Topic] = {topic.name: topic for topic in TOPICS}
 SIDE_TOPICS: tuple[str, ...] = tuple(topic.name for topic in TOPICS if topic.side)
+
+
+def partitions_of(topic: Topic, partitions: int) -> int:
+    """How many partitions a topic has where ``samples`` has ``partitions``."""
+    return partitions if topic.partitioned else 1
+
+
+def configs_of(topic: Topic, replication: int) -> dict[str, str]:
+    """The broker's settings for a topic, by Kafka's names; all that the table implies."""
+    configs = {
+        "cleanup.policy": "delete",
+        "retention.ms": str(topic.retention_ms),
+        "segment.ms": str(topic.segment_ms),
+        "message.timestamp.type": "LogAppendTime" if topic.append_time else "CreateTime",
+        "max.message.bytes": str(MAX_MESSAGE_BYTES),
+        "min.insync.replicas": str(min(2, replication)),
+    }
+    if topic.compacted:
+        configs["cleanup.policy"] = "compact,delete" if topic.expiring else "compact"
+        configs["min.cleanable.dirty.ratio"] = "0.1"
+        if not topic.expiring:
+            del configs["retention.ms"]
+            configs["min.compaction.lag.ms"] = str(topic.retention_ms)
+    return configs
 
 
 def full_name(prefix: str, topic: str) -> str:
