@@ -1,0 +1,95 @@
+"""Who is on this machine: node facts, pods and the group of each; what every source gives.
+
+`FileInventory` (inventory_file) and `Discovery` (discovery) are sources; the sampler and the
+actuators take a `Census`. The rules that both obey are here: a stable order by uid, one revision
+a state, best-effort pods strictly inside the best-effort root and all others outside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from node_agent.cgroup.paths import overlaps, strictly_inside
+from schemas.records import Inventory, PodFact
+
+
+class InventoryError(ValueError):
+    """An inventory that must not be used; the message names source, key and remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod or host application: its facts and its group, relative to the hierarchies."""
+
+    fact: PodFact
+    group: str
+
+    @property
+    def best_effort(self) -> bool:
+        """Whether it may be suppressed and evicted."""
+        return is_best_effort(self.fact)
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """One state of the machine: the record as published, and the group of each of its pods."""
+
+    record: Inventory
+    groups: tuple[str, ...]  # in the order of record.pods
+    be_root: str | None  # the best-effort root group; None: no best-effort work here
+
+    def pods(self) -> tuple[Pod, ...]:
+        """Facts and groups joined."""
+        return tuple(map(Pod, self.record.pods, self.groups))
+
+
+class InventorySource(Protocol):
+    """Called by the sampler before each sweep; cheap when nothing has changed."""
+
+    def poll(self, mono_us: int) -> Census:
+        """The state now; the same object as before when nothing has changed."""
+
+
+def is_best_effort(fact: PodFact) -> bool:
+    """By QoS class, and by priority class where no QoS class is given."""
+    return fact.qos == "BE" or (fact.qos == "" and fact.priority_class in ("batch", "free"))
+
+
+def check_place(pod: Pod, be_root: str | None) -> str | None:
+    """Why the pod's group is not where its class belongs, or None when it is."""
+    if pod.best_effort:
+        if be_root is None:
+            return "is best-effort, but no best-effort root is set; name one (best_effort_root)"
+        if not strictly_inside(pod.group, be_root):
+            return f"is best-effort, but its group {pod.group!r} is not below {be_root!r}"
+    elif be_root is not None and overlaps(pod.group, be_root):
+        return (
+            f"is not best-effort, but its group {pod.group!r} overlaps the best-effort root"
+            f" {be_root!r}; move the group or set qos BE"
+        )
+    return None
+
+
+class Revisions:
+    """Turns states into `Census` objects: a new revision for each change, none without."""
+
+    def __init__(self, first_rev: int) -> None:
+        """``first_rev``: above those of earlier starts; the agent takes its wall clock in ms."""
+        self._next_rev = first_rev
+        self._latest: Census | None = None
+
+    def census(self, facts: Inventory, pods: Iterable[Pod], be_root: str | None) -> Census:
+        """The census of this state; ``facts`` brings the node's part, its pods are ignored."""
+        ordered = sorted(pods, key=lambda pod: pod.fact.uid)
+        record = replace(facts, pods=tuple(pod.fact for pod in ordered), pods_rev=0)
+        groups = tuple(pod.group for pod in ordered)
+        latest = self._latest
+        if latest is not None:
+            same = replace(latest.record, pods_rev=0) == record
+            if same and latest.groups == groups and latest.be_root == be_root:
+                return latest
+        self._latest = Census(replace(record, pods_rev=self._next_rev), groups, be_root)
+        self._next_rev += 1
+        return self._latest

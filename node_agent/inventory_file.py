@@ -1,0 +1,236 @@
+"""The inventory as a plain YAML file, for a machine without Kubernetes.
+
+    best_effort_root: slackwater-demo/besteffort   # needed as soon as a pod is best-effort
+    node:                                          # all optional
+      cpu_allocatable_milli: 1900
+      memory_allocatable_bytes: 8000000000
+      cpu_reserved_milli: 100
+      memory_reserved_bytes: 500000000
+      labels: {pool: demo}
+    pods:
+      - uid: web-0                                 # needed, unique
+        cgroup: slackwater-demo/online/web         # needed, relative to the hierarchy's root
+        name: web                                  # default: the uid
+        namespace: shop
+        workload: shop/web
+        qos: LS                                    # LSE LSR LS BE SYSTEM
+        priority_class: prod                       # prod mid batch free
+        priority: 9500
+        requests: {cpu_milli: 500, memory_bytes: 536870912}
+        limits: {cpu_milli: 1000, memory_bytes: 1073741824}   # left out: no limit
+        evictable: true
+        host_app: false
+        terminating: false
+
+Unknown keys, wrong types and pods in the wrong place are refused; the message names file, key and
+what is allowed. The file is read again when it changes; a bad one keeps the last good state.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+
+from node_agent.cgroup.layout import Layout
+from node_agent.cgroup.paths import GroupPathError, normal_group
+from node_agent.inventory import Census, InventoryError, Pod, Revisions, check_place
+from node_agent.inventory_node import REFRESH_US, node_facts
+from schemas.records import PodFact, PriorityClass, Qos
+
+_LOG = logging.getLogger(__name__)
+_LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TOP = ("best_effort_root", "node", "pods")
+_NODE_AMOUNTS = (
+    "cpu_allocatable_milli",
+    "memory_allocatable_bytes",
+    "cpu_reserved_milli",
+    "memory_reserved_bytes",
+)
+_TEXTS = ("name", "namespace", "workload")
+_FLAGS = ("evictable", "host_app", "terminating")
+_CLASSES = (("qos", get_args(Qos)), ("priority_class", get_args(PriorityClass)))
+_POD = ("uid", "cgroup", *_TEXTS, *dict(_CLASSES), "priority", "requests", "limits", *_FLAGS)
+_AMOUNTS = ("cpu_milli", "memory_bytes")
+
+
+class FileInventory:
+    """An `InventorySource` over one file."""
+
+    def __init__(
+        self, path: str, node: str, layout: Layout, *, first_rev: int, be_root: str | None = None
+    ) -> None:
+        """``be_root`` overrides the file's. Raises `InventoryError` when the first read fails."""
+        self.path = path
+        self.error = ""  # why the latest reload was refused; empty: it was not
+        self.reload_errors = 0
+        self._node = node
+        self._layout = layout
+        self._be_root = be_root
+        self._revisions = Revisions(first_rev)
+        self._stamp: tuple[int, int, int] | None = None
+        self._facts_us: int | None = None
+        self._text: tuple[Mapping[str, Any], tuple[Pod, ...], str | None] = ({}, (), None)
+        self._census: Census | None = None
+
+    def poll(self, mono_us: int) -> Census:
+        """One stat when nothing has changed."""
+        changed = self._reload()
+        due = self._facts_us is None or mono_us - self._facts_us >= REFRESH_US
+        if self._census is None or changed or due:
+            self._facts_us = mono_us
+            node, pods, be_root = self._text
+            facts = replace(node_facts(self._node, self._layout, be_root), **node)
+            self._census = self._revisions.census(facts, pods, be_root)
+        return self._census
+
+    def _reload(self) -> bool:
+        """Whether a new, good content was read."""
+        stamp = self._stamp
+        try:
+            status = os.stat(self.path)
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+            if stamp == self._stamp:
+                return False
+            self._text = load(self.path, self._be_root)
+        except (OSError, InventoryError) as error:
+            if self._census is None:
+                if isinstance(error, InventoryError):
+                    raise
+                raise InventoryError(f"{self.path}: {error.strerror}; write the file") from error
+            if str(error) != self.error:
+                _LOG.warning("inventory not reloaded, the last good one holds: %s", error)
+            self.error = str(error)
+            self.reload_errors += stamp != self._stamp
+            self._stamp = stamp
+            return False
+        self._stamp = stamp
+        self.error = ""
+        return True
+
+
+def load(
+    path: str, be_root: str | None = None
+) -> tuple[Mapping[str, Any], tuple[Pod, ...], str | None]:
+    """(node fields of `Inventory`, pods, best-effort root) of one file.
+
+    Raises `InventoryError` naming file, key and what is allowed; OSError when it cannot be read.
+    """
+    try:
+        content = yaml.load(Path(path).read_text(encoding="utf-8"), _LOADER)  # noqa: S506  (safe)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InventoryError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    top = _mapping(path, "the file", content, _TOP)
+    root_text = top.get("best_effort_root")
+    if be_root is None and root_text is not None:
+        be_root = _group(path, "best_effort_root", root_text)
+    node = _node(path, top.get("node"))
+    entries = top.get("pods", [])
+    if not isinstance(entries, list):
+        raise InventoryError(f"{path}: pods: expected a list of pods, found {_kind(entries)}")
+    pods: list[Pod] = []
+    uids: dict[str, str] = {}
+    groups: dict[str, str] = {}
+    for index, entry in enumerate(entries):
+        key = f"pods[{index}]"
+        pod = _pod(path, key, entry)
+        for seen, mine, what in ((uids, pod.fact.uid, "uid"), (groups, pod.group, "cgroup")):
+            if mine in seen:
+                raise InventoryError(f"{path}: {key}.{what}: {mine!r} is also {seen[mine]}'s")
+            seen[mine] = key
+        trouble = check_place(pod, be_root)
+        if trouble is not None:
+            raise InventoryError(f"{path}: {key} ({pod.fact.uid}): {trouble}")
+        pods.append(pod)
+    return node, tuple(pods), be_root
+
+
+def _node(path: str, content: object) -> dict[str, Any]:
+    node = _mapping(path, "node", content or {}, (*_NODE_AMOUNTS, "labels"))
+    amounts = (name for name in _NODE_AMOUNTS if name in node)
+    found: dict[str, Any] = {k: _amount(path, f"node.{k}", node[k]) for k in amounts}
+    if "labels" in node:
+        labels = _mapping(path, "node.labels", node["labels"], None)
+        found["labels"] = {k: _text(path, f"node.labels.{k}", v) for k, v in labels.items()}
+    return found
+
+
+def _pod(path: str, key: str, content: object) -> Pod:
+    entry = _mapping(path, key, content, _POD)
+    for needed in ("uid", "cgroup"):
+        if needed not in entry:
+            raise InventoryError(f"{path}: {key}.{needed}: missing; every pod needs one")
+    uid = _text(path, f"{key}.uid", entry["uid"])
+    fields: dict[str, Any] = {"uid": uid, "name": uid}
+    fields |= {k: _text(path, f"{key}.{k}", entry[k]) for k in _TEXTS if k in entry}
+    for name, allowed in _CLASSES:
+        if name in entry:
+            fields[name] = _choice(path, f"{key}.{name}", entry[name], allowed)
+    if "priority" in entry:
+        fields["priority"] = _integer(path, f"{key}.priority", entry["priority"])
+    for what in ("requests", "limits"):
+        amounts = _mapping(path, f"{key}.{what}", entry.get(what) or {}, _AMOUNTS)
+        for name, amount in amounts.items():
+            resource, unit = name.split("_")
+            field = f"{resource}_{what.rstrip('s')}_{unit}"
+            fields[field] = _amount(path, f"{key}.{what}.{name}", amount)
+    for name in _FLAGS:
+        if name in entry:
+            if not isinstance(entry[name], bool):
+                raise InventoryError(f"{path}: {key}.{name}: expected true or false")
+            fields[name] = entry[name]
+    return Pod(PodFact(**fields), _group(path, f"{key}.cgroup", entry["cgroup"]))
+
+
+def _mapping(
+    path: str, key: str, content: object, allowed: tuple[str, ...] | None
+) -> Mapping[str, Any]:
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise InventoryError(f"{path}: {key}: expected keys and values, found {_kind(content)}")
+    for name in content:
+        if allowed is not None and name not in allowed:
+            names = ", ".join(allowed)
+            raise InventoryError(f"{path}: {key}: unknown key {name!r}; allowed: {names}")
+    return content
+
+
+def _text(path: str, key: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise InventoryError(f"{path}: {key}: expected text, found {_kind(value)}; quote numbers")
+    return value
+
+
+def _choice(path: str, key: str, value: object, allowed: tuple[str, ...]) -> str:
+    if value not in allowed or not value:
+        names = ", ".join(name for name in allowed if name)
+        raise InventoryError(f"{path}: {key}: {value!r} is unknown; allowed: {names}")
+    return str(value)
+
+
+def _integer(path: str, key: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InventoryError(f"{path}: {key}: expected a whole number, found {_kind(value)}")
+    return value
+
+
+def _amount(path: str, key: str, value: object) -> int:
+    amount = _integer(path, key, value)
+    if not 0 <= amount < 1 << 63:
+        raise InventoryError(f"{path}: {key}: {amount} is outside 0 .. 2^63-1")
+    return amount
+
+
+def _group(path: str, key: str, value: object) -> str:
+    try:
+        return normal_group(_text(path, key, value))
+    except GroupPathError as error:
+        raise InventoryError(f"{path}: {key}: {error}") from error
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None or value == "" else f"{type(value).__name__} {value!r}"

@@ -1,0 +1,163 @@
+"""Run-queue wait: how long runnable threads of each group waited for a CPU.
+
+The kernel keeps it per thread (second field of /proc/<tid>/schedstat, ns), so threads are sampled
+and the cost is bounded: at most ``groups`` groups and ``threads`` threads a sweep, round robin.
+Each group has a counter of its own that grows by the sum of the sampled threads' increments times
+threads / threads sampled. A thread counts from its second reading on and its end takes nothing
+away, so that churn never makes the counter fall. A group whose turn it is not is absent.
+
+Called by `node_agent.sampler`, which owns the one `RunqWait`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from node_agent.cgroup.handles import READ_BYTES, GroupFiles
+from node_agent.signals.base import Value
+
+NAME = "runq_wait"
+COLUMN = "runq_wait_us"
+GROUPS_PER_S = 16
+THREADS_PER_S = 64
+THREADS_PER_GROUP = 16
+SUBGROUPS_PER_GROUP = 32
+RELIST_US = 10_000_000  # how long a list of sub-groups is believed
+LIST_BYTES_MAX = 65_536  # of one list of threads: some 10,000 of them
+_GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
+
+
+def parse(data: bytes) -> int:
+    """Nanoseconds that one thread waited on a run queue since its start."""
+    return int(data.split(None, 2)[1])
+
+
+@dataclass(slots=True)
+class _Group:
+    """One group's threads as last read, and its counter."""
+
+    waited_ns: dict[int, int] = field(default_factory=dict)  # thread id -> its counter
+    total_ns: int = 0
+    directories: list[str] = field(default_factory=list)
+    listed_us: int = 0
+
+
+class RunqWait:
+    """The sampled counters of all groups of one node."""
+
+    def __init__(self, root: str, period_ms: int) -> None:
+        """``root``: of the file system; the budgets above are shared out over the periods."""
+        self._proc = f"{root.rstrip('/')}/proc"
+        self._groups_a_sweep = max(1, GROUPS_PER_S * period_ms // 1000)
+        self._threads_a_sweep = max(THREADS_PER_GROUP, THREADS_PER_S * period_ms // 1000)
+        self._groups: dict[str, _Group] = {}
+        self._next = 0
+
+    def sweep(self, files: Sequence[GroupFiles], now_us: int) -> list[Value]:
+        """One value a group, in microseconds; None where it was not the group's turn."""
+        values: list[Value] = [None] * len(files)
+        threads_left = self._threads_a_sweep
+        for _ in range(min(len(files), self._groups_a_sweep)):
+            if threads_left <= 0:
+                break
+            index = self._next % len(files)
+            self._next = index + 1
+            if files[index].gone:
+                continue
+            group = self._groups.setdefault(files[index].group, _Group())
+            budget = min(threads_left, THREADS_PER_GROUP)
+            threads_left -= self._visit(group, files[index], budget, now_us)
+            values[index] = group.total_ns // 1000
+        return values
+
+    def forget(self, groups: set[str]) -> None:
+        """Drop the counters of groups that have left the pod set."""
+        for name in groups:
+            self._groups.pop(name, None)
+
+    def _visit(self, group: _Group, files: GroupFiles, budget: int, now_us: int) -> int:
+        """Read up to ``budget`` threads of one group; return how many were read."""
+        place = files.layout.place("threads", files.group)
+        if place is None:
+            return 0
+        if not group.directories or now_us - group.listed_us >= RELIST_US:
+            group.directories = _subgroups(place.directory)
+            group.listed_us = now_us
+        threads: list[int] = []
+        for directory in group.directories:
+            threads.extend(_threads(f"{directory}/{place.file}"))
+        alive = set(threads)
+        chosen = [tid for tid in group.waited_ns if tid in alive][:budget]
+        fresh = [tid for tid in threads if tid not in group.waited_ns]
+        chosen += _spread(fresh, budget - len(chosen))
+        waited_ns, grown_ns, known = {}, 0, 0
+        for tid in chosen:
+            now_ns = self._wait_ns(tid)
+            if now_ns is None:
+                continue
+            before_ns = group.waited_ns.get(tid)
+            waited_ns[tid] = now_ns
+            if before_ns is not None and now_ns >= before_ns:
+                grown_ns += now_ns - before_ns
+                known += 1
+        if known:
+            group.total_ns += grown_ns * len(threads) // known
+        group.waited_ns = waited_ns
+        return len(chosen)
+
+    def _wait_ns(self, tid: int) -> int | None:
+        """One thread's counter; None: it has ended."""
+        data = _read(f"{self._proc}/{tid}/schedstat", READ_BYTES)
+        return parse(data) if data else None
+
+
+def _spread(threads: list[int], count: int) -> list[int]:
+    """``count`` of the threads, evenly over the list."""
+    if count <= 0:
+        return []
+    return threads if len(threads) <= count else threads[:: -(-len(threads) // count)]
+
+
+def _subgroups(top: str) -> list[str]:
+    """``top`` and the groups below it, nearest first, bounded."""
+    found = [top]
+    for directory in found:
+        try:
+            with os.scandir(directory) as entries:
+                found.extend(sorted(e.path for e in entries if e.is_dir(follow_symlinks=False)))
+        except FileNotFoundError:
+            continue
+        if len(found) >= SUBGROUPS_PER_GROUP:
+            return found[:SUBGROUPS_PER_GROUP]
+    return found
+
+
+def _threads(path: str) -> list[int]:
+    """Thread ids of one group, without its children's; none when it is gone."""
+    return [int(word) for word in _read(path, LIST_BYTES_MAX).split()]
+
+
+def _read(path: str, at_most_bytes: int) -> bytes:
+    """Up to ``at_most_bytes`` of a file, ending at a line; empty when its owner is gone."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _GONE:
+            return b""
+        raise
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while size < at_most_bytes and (part := os.read(fd, READ_BYTES)):
+            parts.append(part)
+            size += len(part)
+    except OSError as error:
+        if error.errno not in _GONE:
+            raise
+    finally:
+        os.close(fd)
+    data = b"".join(parts)
+    return data[: data.rfind(b"\n") + 1]
