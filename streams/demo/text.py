@@ -1,0 +1,103 @@
+"""A `Summary` as text for people. Called by the demo's `cli`."""
+
+from __future__ import annotations
+
+from streams.demo.board import cores
+from streams.demo.judge import Bounds, Reaction, Verdict
+from streams.demo.summary import Outage, Summary
+
+_PHASES = (("alone", "alone"), ("unprotected", "unprotected"), ("protected", "protected"))
+
+
+def lines(summary: Summary) -> list[str]:
+    """The summary, one line an entry."""
+    told = ["", f"Demo of {summary.seconds:.0f} s, {summary.nodes} simulated nodes"]
+    if summary.why_not_real:
+        told.append(f"  no real node: {summary.why_not_real}")
+    told += [
+        f"  capacity     {cores(summary.batch_milli)} cores of batch capacity on "
+        f"{summary.capacity_nodes} nodes; lent now {cores(summary.lent_milli)}, at most "
+        f"{cores(summary.peak_lent_milli)}; {summary.bridge_patches} patches to the scheduler (dry run)",
+        f"  best effort  {summary.real_best_effort_core_s:.1f} core-seconds on the real node, "
+        f"{summary.simulated_best_effort_core_s:.1f} on simulated ones; {summary.jobs_done} jobs done",
+        f"  commands     {_counts(summary.commands)}; acks: {_counts(summary.acks)}",
+        f"  trouble      {summary.evictions} evictions, dead letters: "
+        f"{_counts(summary.dead_letters)}",
+    ]
+    if summary.latencies:
+        told.append("  online p99   " + _latencies(summary))
+    if summary.verdict is not None and summary.bounds is not None:
+        told += _steps(summary.verdict, summary.bounds)
+    if summary.outage is not None:
+        told += _outage(summary.outage)
+    told += _ending(summary)
+    return told
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "none"
+
+
+def _latencies(summary: Summary) -> str:
+    parts = []
+    for phase, label in _PHASES:
+        latency = summary.latencies.get(phase)
+        if latency is not None:
+            parts.append(f"{label} {latency.p99_us / 1000:.2f} ms")
+    return ", ".join(parts) + " (delay of an open-loop service; noisy machines move it)"
+
+
+def _steps(verdict: Verdict, bounds: Bounds) -> list[str]:
+    told = [
+        f"  online load  {len(verdict.reactions)} steps, {len(verdict.judged)} up-steps judged, "
+        f"{verdict.disturbed_steps} disturbed by foreign load",
+        f"  bounds       first lowering write within {bounds.first_us / 1000:.0f} ms (one interval "
+        "+ 150 ms), use within 0.10 core of the rule once settled",
+        "               step   load   first write      command  settled   used / rule  error",
+    ]
+    told += ["               " + _step(one) for one in verdict.reactions]
+    return told
+
+
+def _step(one: Reaction) -> str:
+    mark = f"  disturbed: {cores(one.others_milli)} foreign" if one.disturbed else ""
+    first = f"{_ms(one.first_us)} {one.by}".strip() if one.step.up else "-"
+    return (
+        f"{'up' if one.step.up else 'down':<5}{cores(one.step.milli):>6}{first:>16}"
+        f"{_ms(one.command_us) if one.step.up else '-':>11}"
+        f"{_ms(one.settled_us) if one.step.up else '-':>9}"
+        f"   {cores(one.used_milli)} / {cores(one.rule_milli)}   {cores(one.error_milli)}{mark}"
+    )
+
+
+def _ms(value_us: int | None) -> str:
+    return "none" if value_us is None else f"{value_us / 1000:.0f} ms"
+
+
+def _outage(outage: Outage) -> list[str]:
+    again = (
+        f"whole {outage.whole_again_s:.1f} s after its return"
+        if outage.whole_again_s is not None
+        else f"not whole within {outage.whole_within_s:.0f} s of its return ({outage.missing})"
+    )
+    return [
+        f"  outage       broker away for {outage.asked_s:.0f} s: {outage.seconds_measured} seconds "
+        f"measured, {len(outage.beyond_law)} beyond the law; {again}"
+    ]
+
+
+def _ending(summary: Summary) -> list[str]:
+    left = len(summary.left_processes) + len(summary.left_cgroups)
+    told = [f"  left behind  {'nothing' if not left else f'{left} things, see below'}"]
+    if summary.killed:
+        told.append(f"  had to be killed: {', '.join(summary.killed)}")
+    failures = summary.failures
+    if summary.interrupted and not failures:
+        return [*told, "Interrupted; everything was stopped and cleaned up."]
+    if not failures:
+        return [
+            *told,
+            "The loop held. Next: `slackwater demo` (until Ctrl-C), `--broker-outage 60s`, "
+            "`make bench NAME=closed-loop`.",
+        ]
+    return [*told, "The loop did NOT hold:", *(f"  - {failure}" for failure in failures)]
