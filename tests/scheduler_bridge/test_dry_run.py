@@ -1,0 +1,114 @@
+"""The dry-run sink: what it writes, that it remembers, and that it is safe to run twice."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import orjson
+import pytest
+
+from scheduler_bridge.reconcile import Amount, Desired, Patch, Rules, reconcile
+from scheduler_bridge.settings import CPU_NAME, MEMORY_NAME
+from scheduler_bridge.sinks.dry_run import DryRun, RecordInUse
+
+
+def sink(path: Path, said: list[str] | None = None, max_bytes: int = 1 << 20) -> DryRun:
+    echo = (lambda _line: None) if said is None else said.append
+    return DryRun(path, echo, CPU_NAME, MEMORY_NAME, max_bytes=max_bytes)
+
+
+def patch(node: str, cpu: int, offset: int = 1) -> Patch:
+    return Patch(
+        node, Amount(cpu, 2 << 30), True, "rise", "usage", (1, offset), 7, "abc", None, 1000
+    )
+
+
+async def test_a_line_is_the_merge_patch_of_our_two_keys_only(tmp_path: Path) -> None:
+    said: list[str] = []
+    one = sink(tmp_path / "record", said)
+    await one.tell(patch("n1", 1500))
+    one.close()
+    line = orjson.loads((tmp_path / "record").read_bytes())
+    assert line["dry_run"] is True
+    assert line["patch"]["status"]["allocatable"] == {
+        "kubernetes.io/batch-cpu": "1500",
+        "kubernetes.io/batch-memory": str(2 << 30),
+    }
+    assert line["patch"]["status"]["capacity"] == line["patch"]["status"]["allocatable"]
+    assert said == [
+        "would patch n1: kubernetes.io/batch-cpu none -> 1500m, "
+        "kubernetes.io/batch-memory 2048 MiB (rise: usage)"
+    ]
+
+
+async def test_a_restart_knows_what_was_published(tmp_path: Path) -> None:
+    first = sink(tmp_path / "record")
+    await first.tell(patch("n1", 1500))
+    await first.tell(patch("n1", 2500, offset=2))
+    before = dict(first.observed)
+    first.close()
+    second = sink(tmp_path / "record")
+    assert second.observed == before
+    want = Desired(Amount(2500, 2 << 30), True, "usage", (1, 2), 1000)
+    assert reconcile({"n1": want}, second.observed, {}, 2000, Rules()) == []
+    second.close()
+
+
+async def test_a_torn_last_line_is_cut_off_and_foreign_lines_are_passed_over(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "record"
+    first = sink(path)
+    await first.tell(patch("n1", 1500))
+    first.close()
+    whole = path.read_bytes()
+    path.write_bytes(b"not json\n" + whole + whole[:40])
+    second = sink(path)
+    assert second.observed["n1"].amount.cpu_milli == 1500
+    await second.tell(patch("n2", 1))
+    second.close()
+    assert [orjson.loads(x)["node"] for x in path.read_bytes().splitlines()[1:]] == ["n1", "n2"]
+
+
+async def test_the_record_is_bounded_and_keeps_the_newest_line_of_each_node(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "record"
+    one = sink(path, max_bytes=4000)
+    for offset in range(40):
+        await one.tell(patch(f"n{offset % 3}", 100 + offset, offset))
+        assert path.stat().st_size <= 4000
+    one.close()
+    assert (tmp_path / "record.1").exists()
+    again = sink(path)
+    assert {n: o.amount.cpu_milli for n, o in again.observed.items()} == {
+        "n0": 139,
+        "n1": 137,
+        "n2": 138,
+    }
+    again.close()
+
+
+async def test_a_second_bridge_on_the_same_record_is_refused(tmp_path: Path) -> None:
+    one = sink(tmp_path / "record")
+    with pytest.raises(RecordInUse, match="another bridge"):
+        sink(tmp_path / "record")
+    one.close()
+    sink(tmp_path / "record").close()
+
+
+async def test_what_could_not_be_written_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = sink(tmp_path / "record")
+    await one.tell(patch("n1", 1500))
+    size = (tmp_path / "record").stat().st_size
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, line: write(fd, line[:10]))
+    with pytest.raises(OSError, match="disk full"):
+        await one.tell(patch("n1", 9000, offset=2))
+    monkeypatch.undo()
+    assert one.observed["n1"].amount.cpu_milli == 1500
+    assert (tmp_path / "record").stat().st_size == size
+    one.close()
