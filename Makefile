@@ -33,7 +33,7 @@ demo: setup
 lint: venv
 	@echo "== ruff" && $(BIN)/ruff check -q .
 	@echo "== mypy" && $(BIN)/mypy
-	@echo "== import contracts" && $(BIN)/lint-imports --no-cache | tail -n 8
+	@echo "== import contracts" && $(BIN)/lint-imports --no-cache --no-logo
 
 test: setup lint
 	@echo "== pytest"

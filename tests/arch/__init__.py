@@ -1,1 +1,1 @@
-"""The rules of the house as tests: sizes, words, imports, float reductions, thresholds, packaging."""
+"""The rules of the house as tests: sizes, words, imports, reductions, thresholds, packaging."""

@@ -10,13 +10,14 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from itertools import zip_longest
 
 MODULE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 
 PURE_FORBIDDEN = frozenset(
-    """faust mode aiokafka asyncio time datetime random secrets os io pathlib socket logging subprocess
-    threading multiprocessing concurrent shutil tempfile""".split()
+    """faust mode aiokafka asyncio time datetime random secrets os io pathlib socket logging
+    subprocess threading multiprocessing concurrent shutil tempfile""".split()
 )
 
 # Sums of floats differ by SIMD width, exp and its kin by libm: neither may decide anything.
@@ -30,9 +31,11 @@ INTEGER_TYPES = frozenset("int64 int32 uint64 uint32 int16 uint16 int8 uint8 int
 
 # Counting, rounding and unit conversion; anything else is a threshold or a size.
 PLAIN_NUMBERS = frozenset(
-    {0, 1, 2, 8, 16, 24, 32, 64, 100, 1000, 1024, 10_000, 60_000, 100_000, 1_000_000}
+    {0, 1, 2, 8, 16, 24, 32, 63, 64, 100, 1000, 1024, 10_000, 60_000, 100_000, 1_000_000}
     | {3_600_000, 86_400_000, 1_000_000_000}
 )
+
+_OF_WORDS = (ast.LShift, ast.RShift, ast.BitAnd)
 
 Finding = str
 
@@ -75,11 +78,12 @@ def prints(source: str) -> Iterator[Finding]:
 def impure_imports(source: str) -> Iterator[Finding]:
     """What may not be imported where things are said and decided; also inside functions."""
     for node in ast.walk(ast.parse(source)):
-        names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names = [node.module or ""]
+        else:
+            continue
         for name in names:
             if name.partition(".")[0] in PURE_FORBIDDEN:
                 yield f"{node.lineno}: import of {name}: it reaches the world; pass a value instead"
@@ -121,9 +125,9 @@ def _reduction(node: ast.Call, imported: dict[str, str]) -> Iterator[Finding]:
     else:
         return
     if called in SUMMING and not _has_integer_dtype(node):
-        yield f"{node.lineno}: {called}() without an integer dtype: add dtype=np.int64, or use cumsum"
+        yield f"{node.lineno}: {called}() without an integer dtype: add dtype=np.int64"
     elif called in INEXACT and not _has_integer_dtype(node):
-        yield f"{node.lineno}: {called}() differs between machines: use integers or a constant table"
+        yield f"{node.lineno}: {called}() differs between machines: use integers or a table"
 
 
 def _has_integer_dtype(node: ast.Call) -> bool:
@@ -136,24 +140,29 @@ def _has_integer_dtype(node: ast.Call) -> bool:
 def thresholds(source: str) -> Iterator[Finding]:
     """A number that is no unit conversion comes from policy, or is a named constant with a reason.
 
-    Such a constant is assigned at module or class level to an UPPER_CASE name, with a comment on
-    its lines or just above.
+    Such a constant is assigned at module or class level to UPPER_CASE names, with a comment on its
+    lines or just above, or a string just below. Shifts and bit masks are arithmetic of words.
     """
     tree = ast.parse(source)
     commented = _comment_lines(source)
     allowed: set[int] = set()
-    for scope in [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))]:
-        for statement in scope.body:
+    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    scopes: list[ast.Module | ast.ClassDef] = [tree, *classes]
+    for scope in scopes:
+        for statement, following in zip_longest(scope.body, scope.body[1:]):
             if not _names_constant(statement):
                 continue
             lines = range(statement.lineno - 1, (statement.end_lineno or statement.lineno) + 1)
-            if commented.isdisjoint(lines):
+            if commented.isdisjoint(lines) and not _is_string(following):
                 yield f"{statement.lineno}: a constant without a comment: say why this value"
             allowed.update(id(node) for node in ast.walk(statement))
     for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, _OF_WORDS):
+            allowed.update((id(node.left), id(node.right)))
+    for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and id(node) not in allowed and _is_threshold(node):
             yield (
-                f"{node.lineno}: the number {node.value} in the code: take it from policy, "
+                f"{node.lineno}: the number {node.value!r} in the code: take it from policy, "
                 "or make it an UPPER_CASE constant of the module with a comment"
             )
 
@@ -166,7 +175,12 @@ def _names_constant(statement: ast.stmt) -> bool:
         targets = [statement.target]
     else:
         return False
-    upper = all(re.fullmatch(r"_?[A-Z][A-Z0-9_]*", _name(target)) for target in targets)
+    names = [
+        _name(name)
+        for target in targets
+        for name in (target.elts if isinstance(target, ast.Tuple) else [target])
+    ]
+    upper = all(re.fullmatch(r"_?[A-Z][A-Z0-9_]*", name) for name in names)
     numbers = (node for node in ast.walk(statement) if isinstance(node, ast.Constant))
     return upper and any(_is_threshold(node) for node in numbers)
 
@@ -176,6 +190,14 @@ def _is_threshold(node: ast.Constant) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return value not in PLAIN_NUMBERS
+
+
+def _is_string(node: ast.stmt | None) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def _is_int(node: ast.expr) -> bool:

@@ -18,7 +18,7 @@ def long_function(lines: int) -> str:
         ("x = 0\n" * 401, ["1: module of 401 lines (at most 400): split it"]),
         (long_function(60), []),
         (long_function(61), ["1: f has 61 lines (at most 60): split it"]),
-        ("class A:\n    async " + long_function(61).replace("\n    ", "\n        "), ["2: f has 61"]),
+        ("class A:\n    async " + long_function(61).replace("\n", "\n    "), ["2: f has 61"]),
     ],
 )
 def test_sizes(source: str, found: list[str]) -> None:
@@ -132,6 +132,8 @@ def test_exact_arithmetic_passes(source: str) -> None:
         ("def f(x, limit=30):\n    return x\n", "1"),
         ("y = x * 0.65\n", "1"),
         ("y = x > -7\n", "1"),
+        ("A, b = 1, 5  # b is no constant\n", "1"),
+        ('WINDOW = 300\nx = 0\n"""Of x."""\n', "1"),
         ("\n\nWINDOW = 300\n", "3"),
         ("def f():\n    LIMIT = 37  # only modules and classes have constants\n", "2"),
         ("class P:\n    period: int = 30  # a default hides in a field\n", "2"),
@@ -155,6 +157,9 @@ def test_thresholds_are_found(source: str, line: str) -> None:
         "EDGES = (\n    3,  # why\n    7,\n)\n",
         "class Kind:\n    TICK = 7  # on the wire\n",
         "ZERO = 0\n",
+        'LARGEST = 1 << 50\n"""One pebibyte."""\n',
+        "A, B, C = 1, 2, 4  # bits\n",
+        "y = x >> 6 & 7\n",
     ],
 )
 def test_conversions_and_named_constants_pass(source: str) -> None:

@@ -29,7 +29,9 @@ def check(rule: Rule, paths: list[Path]) -> None:
     """Fail with one line a finding."""
     assert paths, "no module found: the tree is not where this test looks"
     findings = [
-        f"{path.relative_to(ROOT)}:{finding}" for path in paths for finding in rule(path.read_text())
+        f"{path.relative_to(ROOT)}:{finding}"
+        for path in paths
+        for finding in rule(path.read_text())
     ]
     assert not findings, "\n" + "\n".join(findings)
 
@@ -57,4 +59,4 @@ def test_agents_decide_the_same_everywhere(rule: Rule) -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_package_is_typed(package: str) -> None:
-    assert (ROOT / package / "py.typed").is_file(), f"{package}/py.typed is missing: create it empty"
+    assert (ROOT / package / "py.typed").is_file(), f"{package}/py.typed is missing"
