@@ -24,6 +24,8 @@ class BadRecord(SlackwaterError):
 class BadPolicy(SlackwaterError):
     """A policy is refused before anything starts; the last good one stays in force."""
 
+    says_what_to_do = True  # the command line prints the message alone
+
 
 REASONS: tuple[str, ...] = (
     "broken_json",  # not JSON, or NaN/Infinity in it

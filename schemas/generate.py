@@ -16,6 +16,7 @@ import yaml
 from schemas import codec, packed, records
 from schemas.columns import COLUMNS, SLOW_CADENCE_MS
 from schemas.topics import (
+    HOUR_MS,
     PARTITIONS,
     PREFIX,
     TOPICS,
@@ -167,7 +168,8 @@ def topics_page() -> str:
     """docs/topics.md."""
     lines = [_TOPICS_HEAD.format(prefix=PREFIX, partitions=PARTITIONS)]
     for topic in TOPICS:
-        kept = f"{topic.retention_ms // 3_600_000} h"
+        hours = topic.retention_ms // HOUR_MS
+        kept = f"{hours} h" if hours < 48 else f"{hours // 24} d"
         if topic.compacted:
             kept += ", newest of a key" if topic.expiring else ", then newest of a key"
         cells = (
