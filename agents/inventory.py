@@ -1,0 +1,108 @@
+"""Pod sets: which slot of the arena belongs to which column of a node's samples.
+
+Called when a tick admits a record of topic `inventory`. The state of a pod is carried over by uid
+whenever the set changes; a pod that has gone takes its state with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agents.classes import priority_of, roles_of
+from agents.table import ABSENT, Field, Ints
+from schemas.records import Inventory, PodFact
+
+if TYPE_CHECKING:
+    from agents.state import PartitionState, Seat
+
+NODE_FIELDS = (
+    Field("capacity", shape=(2,), fill=ABSENT),  # milli, bytes; ABSENT: no inventory yet
+    Field("reserved", shape=(2,)),  # milli, bytes: kubelet's and the annotation's, the larger
+    Field("pods_rev", fill=ABSENT),
+    Field("start"),
+    Field("count"),
+    Field("room"),
+)
+POD_FIELDS = (
+    Field("roles", np.uint8),
+    Field("request", shape=(2,)),  # milli, bytes
+    Field("priority"),
+)
+LARGEST = 1 << 50
+"""No capacity or request is larger: one pebibyte, or as many millicores."""
+
+
+def apply(state: PartitionState, record: Inventory) -> None:
+    """Take over the facts of one node and its pod set."""
+    seat = state.seat_of(record.node.encode())
+    nodes = state.nodes
+    row = seat.row
+    capacity = (_within(record.cpu_capacity_milli), _within(record.memory_capacity_bytes))
+    nodes["capacity"][row] = capacity
+    nodes["reserved"][row] = (
+        _reserved(capacity[0], record.cpu_allocatable_milli, record.cpu_reserved_milli),
+        _reserved(capacity[1], record.memory_allocatable_bytes, record.memory_reserved_bytes),
+    )
+    pods = _distinct(record.pods)
+    uids = tuple(pod.uid for pod in pods)
+    if uids != seat.uids:
+        _move(state, seat, uids)
+    nodes["pods_rev"][row] = record.pods_rev
+    _facts(state, int(nodes["start"][row]), pods)
+
+
+def _move(state: PartitionState, seat: Seat, uids: tuple[str, ...]) -> None:
+    """Give the node slots for its new pod set, carrying known pods' state over by uid."""
+    nodes, pods, row = state.nodes, state.pods, seat.row
+    start = int(nodes["start"][row])
+    old = {uid: start + i for i, uid in enumerate(seat.uids)}
+    kept = [(i, old[uid]) for i, uid in enumerate(uids) if uid in old]
+    came_from = np.array([slot for _, slot in kept], dtype=np.int64)
+    carried = pods.copy_rows(came_from)
+    pods.clear(slice(start, start + len(seat.uids)))
+    if len(uids) > int(nodes["room"][row]):
+        state.release_slots(start, int(nodes["room"][row]))
+        start, room = state.take_slots(len(uids))
+        nodes["start"][row], nodes["room"][row] = start, room
+    goes_to: Ints = np.array([start + i for i, _ in kept], dtype=np.int64)
+    pods.write_rows(goes_to, carried)
+    nodes["count"][row] = len(uids)
+    seat.uids = uids
+
+
+def _facts(state: PartitionState, start: int, pods: tuple[PodFact, ...]) -> None:
+    if not pods:
+        return
+    here = slice(start, start + len(pods))
+    arena = state.pods
+    arena["roles"][here] = [roles_of(pod) for pod in pods]
+    arena["request"][here] = [
+        (_within(pod.cpu_request_milli), _within(pod.memory_request_bytes)) for pod in pods
+    ]
+    arena["priority"][here] = [priority_of(pod) for pod in pods]
+
+
+def _distinct(pods: tuple[PodFact, ...]) -> tuple[PodFact, ...]:
+    """A uid that comes twice keeps its column but no name, so that no order can hit its twin."""
+    seen: set[str] = set()
+    if len({pod.uid for pod in pods}) == len(pods):
+        return pods
+    result: list[PodFact] = []
+    for place, pod in enumerate(pods):
+        if pod.uid in seen:
+            result.append(PodFact(uid=f"{pod.uid}#{place}", name=pod.name, evictable=False))
+        else:
+            result.append(pod)
+        seen.add(pod.uid)
+    return tuple(result)
+
+
+def _within(amount: int) -> int:
+    return max(0, min(amount, LARGEST))
+
+
+def _reserved(capacity: int, allocatable: int, said: int) -> int:
+    kubelet = max(capacity - _within(allocatable), 0) if allocatable >= 0 else 0
+    return max(kubelet, _within(said))

@@ -1,0 +1,105 @@
+"""Side records: inventory, policies, fleet facts, ledger and acks, as ticks admit them.
+
+`agents.ticks` calls `admit`. Records take effect in (topic, partition, offset) order, each once,
+never beyond the largest vector so far; that vector is part of the state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agents import inventory
+from agents.emit import cause_of, decision
+from agents.log import Output, SideRecord, TickEntry
+from agents.state import lent_sum
+from schemas.errors import BadPolicy
+from schemas.policy import digest, parse
+from schemas.records import FLEET_KEY, FleetFacts, Inventory, LedgerEntry, PolicyRecord
+
+if TYPE_CHECKING:
+    from agents.state import PartitionState
+
+POLICY_NAME = "default"
+SCHEDULERS_KEPT = 16
+"""Schedulers that may lend on one node."""
+
+
+def admit(state: PartitionState, entry: TickEntry, out: list[Output]) -> None:
+    """Apply what the vectors so far admit and what was not admitted before."""
+    before = dict(state.side)
+    for name, offset in entry.tick.side.items():
+        if offset > state.side.get(name, -1):
+            state.side[name] = offset
+    versions: list[tuple[str, int]] = []
+    for record in sorted(entry.side, key=lambda r: (r.topic, r.partition, r.offset)):
+        name = f"{record.topic}/{record.partition}"
+        if before.get(name, -1) < record.offset <= state.side.get(name, -1):
+            before[name] = record.offset
+            _apply(state, record, versions)
+    if versions:
+        outcome = tuple(said for said, _ in versions)
+        columns = {"version": [version for _, version in versions]}
+        cause = cause_of(state, entry.offset, state.log_ms)
+        decision(cause, "health", ("",) * len(versions), outcome, columns, out)
+
+
+def _apply(state: PartitionState, side: SideRecord, versions: list[tuple[str, int]]) -> None:
+    record = side.record
+    if side.topic == "inventory":
+        _inventory(state, side.key, record)
+    elif side.topic == "policies":
+        if isinstance(record, PolicyRecord) and side.key == POLICY_NAME.encode():
+            versions.append((_policy(state, record), record.version))
+    elif side.topic == "fleet":
+        if isinstance(record, FleetFacts) and side.key == FLEET_KEY:
+            state.facts, state.facts_ms = record, state.log_ms
+    elif side.topic == "ledger":
+        _ledger(state, side.key, record)
+
+
+def _inventory(state: PartitionState, key: bytes, record: Inventory | None) -> None:
+    if record is None or record.removed:
+        if key in state.seats:
+            state.forget(key)
+    elif record.node.encode() == key:
+        inventory.apply(state, record)
+    else:
+        state.counts["key_mismatch"] += 1
+
+
+def _policy(state: PartitionState, record: PolicyRecord) -> str:
+    """Put the policy in force, or keep the last good one; says which."""
+    try:
+        policy = parse(record.text, f"policy {record.name} version {record.version}")
+    except BadPolicy:
+        state.counts["bad_policy"] += 1
+        return "policy_refused"
+    if policy.name != POLICY_NAME:
+        state.counts["bad_policy"] += 1
+        return "policy_of_other_name"
+    state.policy, state.policy_digest = policy, digest(policy)
+    return "policy_accepted"
+
+
+def _ledger(state: PartitionState, key: bytes, record: LedgerEntry | None) -> None:
+    """What one scheduler has lent on one node; the newest record holds."""
+    node = key.decode(errors="replace")
+    lent = state.ledger.setdefault(node, {})
+    if record is None:
+        lent.clear()
+    elif record.node != node:
+        state.counts["key_mismatch"] += 1
+    elif record.cpu_milli <= 0 and record.memory_bytes <= 0:
+        lent.pop(record.scheduler, None)
+    elif record.scheduler in lent or len(lent) < SCHEDULERS_KEPT:
+        lent[record.scheduler] = (
+            min(max(record.cpu_milli, 0), inventory.LARGEST),
+            min(max(record.memory_bytes, 0), inventory.LARGEST),
+        )
+    else:
+        state.counts["schedulers_beyond"] += 1
+    if not lent:
+        del state.ledger[node]
+    seat = state.seats.get(key)
+    if seat is not None:
+        state.nodes["lent"][seat.row] = lent_sum(lent.values())

@@ -1,0 +1,250 @@
+"""All that one partition of `samples` has taught: seats of nodes, two arenas, what ticks admitted.
+
+Owned by the caller of `agents.step.step`, changed in place by it. `to_arrays` and `from_arrays` are
+the image: an exact round trip of the rows in use. `digest` says whether two states are equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+from zlib import crc32
+
+import msgspec
+import numpy as np
+
+from agents import capacity, evict_memory, fold, interference, inventory, reservation
+from agents import suppress, windows
+from agents.table import ABSENT, Array, Ints, Table, spans
+from schemas.policy import Policy
+from schemas.records import FleetFacts
+
+IMAGE_VERSION = 1
+ROOM_STEP = 8
+"""Slots are given in spans of a multiple of this."""
+SMALLEST = 8
+"""Rows and slots of an arena that has just been made."""
+
+_MODULES = (
+    inventory, fold, windows, suppress, evict_memory, capacity, reservation, interference,
+)  # fmt: skip
+NODE_FIELDS = tuple(field for module in _MODULES for field in module.NODE_FIELDS)
+POD_FIELDS = tuple(field for module in _MODULES for field in module.POD_FIELDS)
+
+
+class Seat:
+    """What is kept of one node outside the arenas: its name, its agent's start, its pods' uids."""
+
+    __slots__ = ("base_ms", "boot", "mono_us", "name", "retired", "row", "seen_ms", "seq", "uids")
+
+    def __init__(self, name: str, row: int, seen_ms: int) -> None:
+        self.name = name
+        self.row = row
+        self.seen_ms = seen_ms  # log time of the last sign of life
+        self.boot = b""  # empty: no sample yet
+        self.retired: list[bytes] = []  # superseded boots, oldest first
+        self.seq = 0
+        self.mono_us = ABSENT
+        self.base_ms = 0  # smallest (log time - monotonic) of this boot
+        self.uids: tuple[str, ...] = ()
+
+
+class PartitionState:
+    """The state of one partition; see the module. ``at`` is the last offset that was folded."""
+
+    def __init__(self, partition: int, incarnation: int) -> None:
+        self.partition = partition
+        self.incarnation = incarnation
+        self.at = -1
+        self.log_ms = 0
+        self.side: dict[str, int] = {}
+        self.policy: Policy | None = None
+        self.policy_digest = ""
+        self.tick_ms = ABSENT  # log time of the last tick that decided
+        self.facts: FleetFacts | None = None
+        self.facts_ms = ABSENT  # log time of the tick that admitted them
+        self.orders_ms: list[int] = []  # log times of the last cool-down's evictions
+        self.ledger: dict[str, dict[str, tuple[int, int]]] = {}  # node, scheduler -> milli, bytes
+        self.counts: Counter[str] = Counter()
+        self.seats: dict[bytes, Seat] = {}
+        self.nodes = Table(NODE_FIELDS)
+        self.pods = Table(POD_FIELDS)
+        self._free_rows: list[int] = []
+        self._free_slots: dict[int, list[int]] = {}
+        self._next_row = 0
+        self._next_slot = 0
+
+    @property
+    def law(self) -> Policy:
+        """The policy in force, or the defaults where only the manner of the loop is asked for."""
+        return self.policy if self.policy is not None else _DEFAULTS
+
+    def seat_of(self, key: bytes) -> Seat:
+        """The node's seat; a new one gets the next row. Raises UnicodeDecodeError."""
+        seat = self.seats.get(key)
+        if seat is None:
+            name = key.decode()
+            seat = self.seats[key] = Seat(name, self._take_row(), self.log_ms)
+            self.nodes["phase"][seat.row] = crc32(key)
+            lent = self.ledger.get(name)
+            if lent:
+                self.nodes["lent"][seat.row] = lent_sum(lent.values())
+        return seat
+
+    def forget(self, key: bytes) -> None:
+        """Drop a node, its pods and its row."""
+        seat = self.seats.pop(key)
+        row = seat.row
+        start, room = int(self.nodes["start"][row]), int(self.nodes["room"][row])
+        self.pods.clear(slice(start, start + room))
+        self.release_slots(start, room)
+        self.nodes.clear(row)
+        self._free_rows.append(row)
+
+    def rows(self) -> Ints:
+        """Rows in use, in the order of the seats."""
+        return np.array([seat.row for seat in self.seats.values()], dtype=np.int64)
+
+    def slots_of(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
+        """(slots, owner, place) of every pod of these rows: owner indexes ``rows``."""
+        return spans(self.nodes["start"].take(rows), self.nodes["count"].take(rows))
+
+    def take_slots(self, count: int) -> tuple[int, int]:
+        """(start, room) of a span for ``count`` pods; its slots hold nothing."""
+        room = -(-count // ROOM_STEP) * ROOM_STEP
+        free = self._free_slots.get(room)
+        if free:
+            return free.pop(), room
+        start = self._next_slot
+        self._next_slot += room
+        if self._next_slot > self.pods.size:
+            self.pods.grow(_roomier(self.pods.size, self._next_slot))
+        return start, room
+
+    def release_slots(self, start: int, room: int) -> None:
+        """Give a cleared span back."""
+        if room:
+            self._free_slots.setdefault(room, []).append(start)
+
+    def _take_row(self) -> int:
+        if self._free_rows:
+            return self._free_rows.pop()
+        row = self._next_row
+        self._next_row += 1
+        if self._next_row > self.nodes.size:
+            self.nodes.grow(_roomier(self.nodes.size, self._next_row))
+        return row
+
+    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """(meta, arrays): meta can be said in JSON; the arrays hold used rows only, as copies."""
+        return self._image(list(self.seats.items()))
+
+    def digest(self) -> str:
+        """32 hex digits of the state's content, whatever rows and slots it lies in."""
+        meta, arrays = self._image(sorted(self.seats.items()))
+        whole = hashlib.sha256(msgspec.json.encode(meta, order="sorted"))
+        for name in sorted(arrays):
+            whole.update(name.encode())
+            whole.update(np.ascontiguousarray(arrays[name]).data)
+        return whole.hexdigest()[:32]
+
+    def _image(self, seats: list[tuple[bytes, Seat]]) -> tuple[dict[str, Any], dict[str, Array]]:
+        rows = np.array([seat.row for _, seat in seats], dtype=np.int64)
+        arrays = {f"node.{k}": v for k, v in self.nodes.copy_rows(rows).items()}
+        arrays["node.start"] = np.zeros_like(arrays["node.start"])  # where it lies is no content
+        slots, _, _ = self.slots_of(rows)
+        arrays |= {f"pod.{k}": v for k, v in self.pods.copy_rows(slots).items()}
+        meta = {
+            "version": IMAGE_VERSION,
+            **{name: getattr(self, name) for name in _PLAIN},
+            "policy": None if self.policy is None else msgspec.to_builtins(self.policy),
+            "facts": None if self.facts is None else msgspec.to_builtins(self.facts),
+            "counts": dict(self.counts),
+            "ledger": {k: {s: list(v) for s, v in d.items()} for k, d in self.ledger.items()},
+            "seats": [_seat_out(seat) for _, seat in seats],
+        }
+        return meta, arrays
+
+    @classmethod
+    def from_arrays(cls, meta: dict[str, Any], arrays: dict[str, Array]) -> PartitionState:
+        """The state that `to_arrays` described. Raises ValueError for another image version."""
+        if meta["version"] != IMAGE_VERSION:
+            raise ValueError(f"image version {meta['version']}, this reads {IMAGE_VERSION}")
+        state = cls(meta["partition"], meta["incarnation"])
+        for name in _PLAIN:
+            value = meta[name]
+            setattr(state, name, value.copy() if isinstance(value, dict | list) else value)
+        if meta["policy"] is not None:
+            state.policy = msgspec.convert(meta["policy"], Policy)
+        if meta["facts"] is not None:
+            state.facts = msgspec.convert(meta["facts"], FleetFacts)
+        state.counts = Counter(meta["counts"])
+        state.ledger = {
+            node: {s: (v[0], v[1]) for s, v in lent.items()}
+            for node, lent in meta["ledger"].items()
+        }
+        state._restore(meta["seats"], arrays)
+        return state
+
+    def _restore(self, seats: list[dict[str, Any]], arrays: dict[str, Array]) -> None:
+        self.nodes.grow(max(len(seats), SMALLEST))
+        self._next_row = len(seats)
+        rows = np.arange(len(seats), dtype=np.int64)
+        self.nodes.write_rows(rows, _under("node.", arrays))
+        rooms = -(-arrays["node.count"] // ROOM_STEP) * ROOM_STEP
+        starts = np.cumsum(rooms) - rooms
+        self.nodes["start"][rows], self.nodes["room"][rows] = starts, rooms
+        self._next_slot = int(np.add.reduce(rooms, dtype=np.int64))
+        self.pods.grow(max(self._next_slot, SMALLEST))
+        slots, _, _ = self.slots_of(rows)
+        self.pods.write_rows(slots, _under("pod.", arrays))
+        for row, said in enumerate(seats):
+            self.seats[said["name"].encode()] = _seat_in(said, row)
+
+
+_DEFAULTS = Policy()
+_PLAIN = (
+    "partition", "incarnation", "at", "log_ms", "side", "policy_digest", "tick_ms", "facts_ms",
+    "orders_ms",
+)  # fmt: skip
+
+
+def lent_sum(lent: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Milli and bytes over all schedulers."""
+    milli, size = 0, 0
+    for one_milli, one_size in lent:
+        milli += one_milli
+        size += one_size
+    return milli, size
+
+
+def _roomier(size: int, wanted: int) -> int:
+    return max(wanted, size + size // 4, SMALLEST)
+
+
+def _under(prefix: str, arrays: dict[str, Array]) -> dict[str, Array]:
+    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+def _seat_out(seat: Seat) -> dict[str, Any]:
+    return {
+        "name": seat.name,
+        "boot": seat.boot.hex(),
+        "retired": [boot.hex() for boot in seat.retired],
+        "seen_ms": seat.seen_ms,
+        "seq": seat.seq,
+        "mono_us": seat.mono_us,
+        "base_ms": seat.base_ms,
+        "uids": list(seat.uids),
+    }
+
+
+def _seat_in(said: dict[str, Any], row: int) -> Seat:
+    seat = Seat(said["name"], row, said["seen_ms"])
+    seat.boot = bytes.fromhex(said["boot"])
+    seat.retired = [bytes.fromhex(boot) for boot in said["retired"]]
+    seat.seq, seat.mono_us, seat.base_ms = said["seq"], said["mono_us"], said["base_ms"]
+    seat.uids = tuple(said["uids"])
+    return seat

@@ -1,0 +1,142 @@
+"""CPU that best-effort work may use on a node: the peer's formula, once a sample, at once.
+
+`agents.step` calls `decide` for each wave. Formula: koordinator
+`qosmanager/plugins/cpusuppress/cpu_suppress.go`; amounts are millicores.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agents import emit, fold
+from agents.table import ABSENT, Array, Bools, Field, Ints
+
+if TYPE_CHECKING:
+    from agents.log import Output
+    from agents.state import PartitionState
+    from agents.wave import Wave
+
+NODE_FIELDS = (
+    Field("said_milli", fill=ABSENT),  # the last command's; ABSENT: none yet
+    Field("said_milli_ms", fill=ABSENT),
+    Field("said_free", np.int8),  # 1: the last command lifted every bound
+)
+POD_FIELDS: tuple[Field, ...] = ()
+CORE_MILLI = 1000
+TERMS = ("capacity", "online", "host", "system", "reserved", "allow", "in_force", "floor")
+
+
+def allow(
+    capacity: Array, threshold_percent: int, online: Array, host: Array, system: Array,
+    reserved: Array,
+) -> Array:  # fmt: skip
+    """Capacity x threshold - online - host applications - max(system, reserved); may be < 0."""
+    share = capacity * threshold_percent // 100
+    return share - online - host - np.maximum(system, reserved)
+
+
+def adjust(
+    capacity: Array, wanted: Array, in_force: Array, floor: Array, ignore_permille: int,
+    raise_permille: int,
+) -> Array:  # fmt: skip
+    """The next target, from the one in force (-1: none), all in one unit.
+
+    Small changes are ignored except to the floor; a step up is bounded, except from none; down is
+    at once. From none any bound is applied, however small: none is no small distance from a bound.
+    """
+    wanted = np.maximum(wanted, floor)
+    step = wanted - in_force
+    bounded = in_force >= 0
+    small = np.abs(step) * 1000 < capacity * ignore_permille
+    ceiling = in_force + capacity * raise_permille // 1000
+    result = np.where(bounded, np.minimum(wanted, ceiling), wanted)
+    return np.where(bounded & small & (wanted != floor), in_force, result)
+
+
+def decide(state: PartitionState, wave: Wave, folded: fold.Folded, out: list[Output]) -> None:
+    """Commands of this wave, and the decision record beside each."""
+    nodes, rows = state.nodes, folded.rows
+    capacity = nodes.take("capacity", rows)[:, 0]
+    terms = _terms(state, folded, capacity)
+    rule = state.law.suppress
+    whole = -(-capacity // CORE_MILLI) * CORE_MILLI
+    said, said_ms = nodes["said_milli"].take(rows), nodes["said_milli_ms"].take(rows)
+    in_force = np.where(folded.quota_known, folded.quota_milli, said)
+    terms["in_force"] = in_force
+    if state.policy is None:
+        target, sure = terms["floor"], capacity >= 0
+    elif not rule.enabled:
+        target, sure = capacity, (capacity >= 0) & (said >= 0)
+    else:
+        target = adjust(
+            whole, terms["allow"], in_force, terms["floor"], rule.ignore_permille,
+            rule.raise_permille,
+        )  # fmt: skip
+        sure = (capacity >= 0) & (folded.node_milli >= 0)
+    far = np.abs(target - said) * 1000 >= np.maximum(whole * rule.ignore_permille, 1)
+    moved = far | ((target != said) & (target == terms["floor"]))
+    due = folded.log_ms - said_ms >= state.law.loop.refresh_ms
+    send = sure & ((said < 0) | moved | due)
+    if not state.law.suppress.enabled and state.policy is not None:
+        send &= nodes["said_free"].take(rows) == 0
+    _say(state, wave, folded, target, said, terms, send, out)
+
+
+def _terms(state: PartitionState, folded: fold.Folded, capacity: Ints) -> dict[str, Ints]:
+    """The sum's terms [w]; with an unknown pod set, all that is not best effort is online."""
+    nodes, sums = state.nodes, folded.sums
+    rule = state.law.suppress
+    reserved = nodes.take("reserved", folded.rows)[:, 0]
+    node = np.maximum(folded.node_milli, 0)
+    rest = np.maximum(node - np.maximum(folded.be_milli, 0), 0)
+    known = folded.known
+    online = np.where(known, sums[:, fold.ONLINE], rest)
+    host = np.where(known, sums[:, fold.HOSTS], 0)
+    system = np.where(known, np.maximum(node - sums[:, fold.PODS], 0), 0)
+    floor = np.maximum(rule.floor_milli, capacity * rule.floor_percent // 100)
+    return {
+        "capacity": capacity,
+        "online": online,
+        "host": host,
+        "system": system,
+        "reserved": reserved,
+        "allow": allow(capacity, rule.threshold_percent, online, host, system, reserved),
+        "floor": floor,
+    }
+
+
+def _say(
+    state: PartitionState, wave: Wave, folded: fold.Folded, target: Ints, said: Ints,
+    terms: dict[str, Ints], send: Bools, out: list[Output],
+) -> None:  # fmt: skip
+    chosen = np.flatnonzero(send)
+    if not len(chosen):
+        return
+    columns = {name: terms[name][chosen].tolist() for name in TERMS}
+    columns["target"] = target[chosen].tolist()
+    before = said[chosen].tolist()
+    for i, at in enumerate(chosen.tolist()):
+        one = {name: values[i] for name, values in columns.items()}
+        reason = _reason(state, one, before[i])
+        emit.command(state, wave, at, "suppress", reason, one, out, allow_milli=one["target"])
+    rows = folded.rows[chosen]
+    state.nodes["said_milli"][rows] = target[chosen]
+    state.nodes["said_milli_ms"][rows] = folded.log_ms[chosen]
+    free = state.policy is not None and not state.policy.suppress.enabled
+    state.nodes["said_free"][rows] = int(free)
+
+
+def _reason(state: PartitionState, one: dict[str, int], said: int) -> str:
+    if state.policy is None:
+        return "no_policy"
+    if not state.policy.suppress.enabled:
+        return "disabled"
+    if said < 0:
+        return "first"
+    if one["target"] == said:
+        return "refresh"
+    if one["target"] < said:
+        return "floor" if one["target"] == one["floor"] else "lower"
+    return "raise"

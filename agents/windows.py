@@ -1,0 +1,138 @@
+"""Event-time windows as rings of integers: what a node and its pods used lately.
+
+`agents.fold` writes them, `agents.reservation` and `agents.capacity` read them. A node has a ring
+of 300 buckets of 1 s; a pod has the maxima of 6 minutes and of 6 times 10 minutes, the current one
+included. Data that comes late goes to its own bucket; data older than the ring is dropped and
+counted; buckets that time skipped hold nothing, which is not zero.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agents.table import ABSENT, Array, Bools, Field, Ints
+
+if TYPE_CHECKING:
+    from agents.state import PartitionState
+
+SECONDS = 300
+SERIES = ("online_milli", "online_kib", "system_milli", "system_kib", "node_milli", "node_kib")
+SLOTS = 6
+SHORT_MS, LONG_MS = 60_000, 600_000
+SECOND_MS = 1000
+LARGEST = (1 << 31) - 1
+
+NODE_FIELDS = (
+    Field("ring", np.int32, (len(SERIES), SECONDS), ABSENT),
+    Field("second", fill=ABSENT),  # the newest bucket, in seconds of event time
+    Field("minute", fill=ABSENT),
+    Field("tenth", fill=ABSENT),  # the newest 10 minutes
+)
+POD_FIELDS = (
+    # maxima of cpu milli and memory KiB: current minute, current 10 minutes, short, long window
+    Field("live", np.int32, (8,), ABSENT),
+    Field("minutes", np.int32, (2, SLOTS), ABSENT),
+    Field("tenths", np.int32, (2, SLOTS), ABSENT),
+)
+NOW_SHORT, NOW_LONG, SHORT, LONG = (slice(i, i + 2) for i in (0, 2, 4, 6))
+_RINGS = (
+    ("minute", "minutes", SHORT_MS, NOW_SHORT, SHORT),
+    ("tenth", "tenths", LONG_MS, NOW_LONG, LONG),
+)  # noqa: E501
+
+
+def kib(size_bytes: Ints) -> Ints:
+    """KiB, rounded up; ABSENT stays ABSENT."""
+    result: Ints = np.where(size_bytes < 0, ABSENT, (size_bytes + 1023) >> 10)
+    return result
+
+
+def note_nodes(state: PartitionState, rows: Ints, event_ms: Ints, values: Array) -> None:
+    """Maxima of one second each; ``values`` [w, SERIES], ABSENT where nothing is known."""
+    ring, nodes = state.nodes["ring"], state.nodes
+    second = event_ms // SECOND_MS
+    latest = nodes["second"].take(rows)
+    ahead = second - latest
+    values = np.minimum(values, LARGEST)
+    for i in np.flatnonzero(ahead > 1):  # after a gap; rare
+        row, skipped = rows[i], min(int(ahead[i]) - 1, SECONDS)
+        ring[row][:, (int(second[i]) - 1 - np.arange(skipped)) % SECONDS] = ABSENT
+    at = second % SECONDS
+    seen = ring[rows, :, at]
+    fits = ahead > -SECONDS
+    values = np.where((ahead > 0)[:, None], values, np.maximum(values, seen))
+    ring[rows[fits], :, at[fits]] = values[fits]
+    state.counts["late"] += int(np.count_nonzero(~fits))
+    nodes["second"][rows] = np.maximum(second, latest)
+
+
+def note_pods(
+    state: PartitionState, rows: Ints, event_ms: Ints, slots: Ints, owner: Ints, values: Ints
+) -> Array:
+    """Fold one value a pod into its windows; ``values`` [n, 2] milli and KiB, or ABSENT.
+
+    Returns the pods' live maxima [n, 8].
+    """
+    late = np.zeros(len(rows), dtype=np.bool_)
+    for name, ring, width_ms, _, _ in _RINGS:
+        late |= _turn(state, name, ring, rows, event_ms // width_ms, slots, owner)
+    values = np.minimum(values, LARGEST)
+    live = state.pods.take("live", slots)
+    if late.any():
+        _note_late(state, rows, event_ms, slots, owner, values, live)
+    else:
+        np.maximum(live, np.tile(values, 4), out=live, casting="unsafe")
+    state.pods.put("live", slots, live)
+    return live
+
+
+def _turn(
+    state: PartitionState, name: str, ring: str, rows: Ints, index: Ints, slots: Ints, owner: Ints
+) -> Bools:
+    """Move to a new bucket where time has come to one; says which nodes are behind instead."""
+    nodes, pods = state.nodes, state.pods
+    latest = nodes[name].take(rows)
+    ahead = index - latest
+    moved = ahead > 0
+    if moved.any():
+        mine = moved.take(owner)
+        here, whose = slots[mine], owner[mine]
+        buckets, live = pods.take(ring, here), pods.take("live", here)
+        _, _, _, now, window = _RINGS[0] if ring == "minutes" else _RINGS[1]
+        each = np.arange(len(here))
+        old = latest.take(whose)
+        buckets[each, :, old % SLOTS] = live[:, now]
+        steps = ahead.take(whose)
+        for step in range(1, SLOTS + 1):
+            cleared = each[steps >= step]
+            buckets[cleared, :, (old[cleared] + step) % SLOTS] = ABSENT
+        live[:, now] = ABSENT
+        live[:, window] = buckets.max(axis=2)
+        pods.put(ring, here, buckets)
+        pods.put("live", here, live)
+        nodes[name][rows] = np.maximum(index, latest)
+    return ahead < 0
+
+
+def _note_late(
+    state: PartitionState,
+    rows: Ints,
+    event_ms: Ints,
+    slots: Ints,
+    owner: Ints,
+    values: Ints,
+    live: Array,
+) -> None:
+    """The same where some data belongs to a bucket that is over; changes ``live`` in place."""
+    for name, ring, width_ms, now, window in _RINGS:
+        behind = (state.nodes[name].take(rows) - event_ms // width_ms).take(owner)
+        current, fits = behind == 0, behind < SLOTS
+        live[current, now] = np.maximum(live[current, now], values[current])
+        live[fits, window] = np.maximum(live[fits, window], values[fits])
+        old = np.flatnonzero((behind > 0) & fits)
+        bucket = (event_ms // width_ms).take(owner[old]) % SLOTS
+        ring_of = state.pods[ring]
+        ring_of[slots[old], :, bucket] = np.maximum(ring_of[slots[old], :, bucket], values[old])
+        state.counts["late"] += int(np.count_nonzero(~fits))
