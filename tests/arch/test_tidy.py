@@ -17,8 +17,8 @@ Rule = Callable[[str], Iterator[rules.Finding]]
 def talks_to_the_terminal(path: Path) -> bool:
     """Modules that belong to the command line."""
     inside = path.relative_to(ROOT).parts
-    shown = {("streams", "commands"), ("streams", "demo")}
-    return path.name in {"cli.py", "__main__.py"} or inside[:2] in shown
+    named = path.stem in {"cli", "__main__"} or path.stem.endswith("_cli")
+    return named or inside[:2] == ("streams", "demo")
 
 
 def modules(*packages: str) -> list[Path]:

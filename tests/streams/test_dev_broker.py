@@ -205,7 +205,7 @@ def test_missing_and_old_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_missing_maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BrokerError, match="no 'mvn' on PATH .*apt-get install maven"):
+    with pytest.raises(BrokerError, match=r"no 'mvn' on PATH .*apt-get install maven"):
         jars.ensure_jars()
 
 
