@@ -10,7 +10,7 @@ from __future__ import annotations
 from node_agent import originals
 from node_agent.actuators import cpu_idle, cpu_quota
 from node_agent.actuators.cpu_quota import GroupQuota
-from node_agent.actuators.subtree import BE_ROOT, Parts
+from node_agent.actuators.subtree import BE_ROOT, Parts, Subtree
 from node_agent.journal import Journal
 from node_agent.originals import Trees
 
@@ -18,9 +18,10 @@ from node_agent.originals import Trees
 class Hold:
     """What this start of the agent keeps in force; ``drift`` counts foreign writes put right."""
 
-    def __init__(self, trees: Trees, journal: Journal, *, use_idle: bool, dry_run: bool) -> None:
+    def __init__(self, journal: Journal, *, use_idle: bool, dry_run: bool) -> None:
         self.drift = 0
-        self._trees, self._journal = trees, journal
+        self.trees: Trees | None = None  # None: no best-effort root is known
+        self._journal = journal
         self._use_idle, self._dry_run = use_idle, dry_run
         self._written: dict[Parts, GroupQuota] = {}
 
@@ -30,21 +31,24 @@ class Hold:
         Raises ActuatorFailed when the kernel refuses. A best-effort root that is not there has
         no limit: -1.
         """
-        cpu = self._trees.cpu
-        root = cpu_quota.read(cpu, BE_ROOT)
-        if root is None:
+        root = None if self.trees is None else cpu_quota.read(self.trees.cpu, BE_ROOT)
+        if root is None or self.trees is None:
             self._written.clear()
             return cpu_quota.UNLIMITED
-        held = originals.quotas(self._journal)
+        held = originals.quotas(self._journal, self.trees.root)
         if self._dry_run or not cpu_quota.plan([root], held, allow_milli).steps:
             return root.milli
         if root != self._written.get(BE_ROOT, root):
             self.drift += 1
+        return self._write(self.trees.cpu, held, allow_milli)
+
+    def _write(self, cpu: Subtree, held: dict[Parts, GroupQuota], allow_milli: int | None) -> int:
+        originals.forget_gone(self._journal, cpu)
         observed = cpu_quota.observe(cpu)
         fresh = {q.group: q for q in observed if self._is_original(q, held)}
         todo = cpu_quota.plan(observed, held | fresh, allow_milli)
         touched = {then.group: then for _, then in todo.steps}
-        originals.keep_quotas(self._journal, [fresh[g] for g in touched if g in fresh])
+        originals.keep_quotas(self._journal, cpu.root, [fresh[g] for g in touched if g in fresh])
         milli = cpu_quota.apply(cpu, todo)
         there = {q.group for q in observed}
         self._written = {g: q for g, q in (self._written | touched).items() if g in there}
@@ -52,15 +56,15 @@ class Hold:
 
     def idle(self) -> None:
         """Best-effort work runs only when nobody else wants to, where the kernel can do that."""
-        if not self._use_idle or self._dry_run:
+        if self.trees is None or not self._use_idle or self._dry_run:
             return
-        cpu = self._trees.cpu
+        cpu = self.trees.cpu
         now = cpu_idle.observe(cpu)
         if now is None or now.idle == 1:
             return
-        held = originals.idle(self._journal)
+        held = originals.idle(self._journal, cpu.root)
         if held is None:
-            originals.keep_idle(self._journal, now)
+            originals.keep_idle(self._journal, cpu.root, now)
             held = now
         else:
             self.drift += 1
@@ -70,7 +74,9 @@ class Hold:
     def release(self) -> list[str]:
         """Every original back; what the kernel refused."""
         self._written.clear()
-        return originals.release(self._trees, self._journal)
+        if self.trees is None or self._dry_run:
+            return []
+        return originals.release(self.trees, self._journal)
 
     def _is_original(self, found: GroupQuota, held: dict[Parts, GroupQuota]) -> bool:
         """Not kept yet, or a child that somebody else has written since."""

@@ -28,12 +28,15 @@ Line = dict[str, Any]
 
 @dataclass(slots=True)
 class Remembered:
-    """What the lines add up to. ``originals``: knob -> group ("." for the root) -> values."""
+    """What the lines add up to.
+
+    ``originals``: best-effort root -> knob -> group below it ("." for itself) -> values.
+    """
 
     boot: str = ""
     kernel_boot: str = ""
     superseded: list[str] = field(default_factory=list)
-    originals: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    originals: dict[str, dict[str, dict[str, dict[str, int]]]] = field(default_factory=dict)
     commands: dict[str, Line] = field(default_factory=dict)  # id -> its last line
     newest: dict[str, list[int]] = field(default_factory=dict)  # decider -> [incarnation, offset]
     granted_milli: int | None = None
@@ -84,10 +87,21 @@ class Journal:
             }
         )
 
-    def original(self, knob: str, group: str, values: dict[str, int]) -> None:
+    def originals(self, root: str, knob: str) -> dict[str, dict[str, int]]:
+        """Group -> values; empty when none were kept."""
+        return self.state.originals.get(root, {}).get(knob, {})
+
+    def original(self, root: str, knob: str, group: str, values: dict[str, int]) -> None:
         """An original value: before the first write to it, or when its owner has changed it."""
-        if self.state.originals.get(knob, {}).get(group) != values:
-            self.append({"kind": "original", "knob": knob, "group": group, "values": values})
+        if self.originals(root, knob).get(group) != values:
+            self.append(
+                {"kind": "original", "root": root, "knob": knob, "group": group, "values": values}
+            )
+
+    def forget(self, root: str, knob: str, group: str) -> None:
+        """The group is gone, and its original with it."""
+        if group in self.originals(root, knob):
+            self.append({"kind": "gone", "root": root, "knob": knob, "group": group})
 
     def append(self, line: Line) -> None:
         """One line, whole or (after a crash) not at all."""
@@ -150,10 +164,15 @@ def _fold(state: Remembered, line: Line) -> None:
             state.superseded = [*state.superseded[-63:], state.boot]
         state.boot, state.kernel_boot = line["boot"], line["kernel_boot"]
     elif kind == "original":
-        state.originals.setdefault(line["knob"], {})[line["group"]] = line["values"]
+        knobs = state.originals.setdefault(line["root"], {})
+        knobs.setdefault(line["knob"], {})[line["group"]] = line["values"]
+    elif kind == "gone":
+        state.originals.get(line["root"], {}).get(line["knob"], {}).pop(line["group"], None)
     elif kind == "released":
-        state.originals.pop(line["knob"], None)
-        if line["knob"] == "cpu_quota":
+        knobs = state.originals.get(line["root"], {})
+        knobs.pop(line["knob"], None)
+        if not knobs:
+            state.originals.pop(line["root"], None)
             state.in_force_milli = None
     elif kind in ("command", "intent"):
         _fold_command(state, line)

@@ -18,6 +18,7 @@ from node_agent.actuators.cpu_quota import ActuatorFailed
 from node_agent.actuators.subtree import UnsafePath
 from node_agent.answers import Answers, Source
 from node_agent.hold import Hold
+from node_agent.inventory import Census
 from node_agent.journal import Journal
 from node_agent.lease import NodeLease, Target
 from node_agent.originals import Trees
@@ -38,13 +39,12 @@ class _Unfinished:
 
 
 class Obey:
-    """The node's hands. ``facts`` and ``paths`` (uid -> cgroup path) follow the inventory."""
+    """The node's hands. `follow` tells who is on the machine and where best-effort work lives."""
 
     def __init__(
         self,
         *,
         boot: str,
-        trees: Trees,
         journal: Journal,
         lease: NodeLease,
         mono_us: Callable[[], int],
@@ -55,15 +55,21 @@ class Obey:
         self.paths: Mapping[str, str] = {}
         self.lease = lease
         self.answers = Answers(boot, journal, lease, mono_us, dry_run)
-        self.hold = Hold(trees, journal, use_idle=use_idle, dry_run=dry_run)
+        self.hold = Hold(journal, use_idle=use_idle, dry_run=dry_run)
         self.kernel_refusals = 0
         self.evicted_pods = 0
-        self._trees, self._journal = trees, journal
+        self._journal = journal
         self._mono_us, self._dry_run = mono_us, dry_run
         self._owed: Command | None = None  # accepted, but the kernel has not taken it yet
         self._owed_said = False  # its failure was acked
         self._last_failure = ""
         self._unfinished: _Unfinished | None = None
+
+    def follow(self, census: Census, trees: Trees | None) -> None:
+        """The pods now, and the best-effort subtree (None: there is none)."""
+        self.facts = {pod.uid: pod for pod in census.record.pods}
+        self.paths = {pod.fact.uid: pod.group for pod in census.pods()}
+        self.hold.trees = trees
 
     async def command(self, command: Command) -> list[Ack]:
         """A central command: judged, carried out, answered."""
@@ -80,14 +86,15 @@ class Obey:
         self.lease.on_lease(lease, self._mono_us())
         return self.enforce()
 
-    async def local(self, commands: list[Command]) -> list[Ack]:
-        """The local law's answers of this period (none: the last ones stand)."""
+    async def beat(self, commands: list[Command] | None) -> list[Ack]:
+        """Once a period. The local law's answers (empty: the last ones stand; None: it is mute)."""
         acks: list[Ack] = []
-        asked = [c.allow_milli for c in commands if c.decider == "suppress" and c.allow_milli >= 0]
-        self.lease.on_local(asked[-1] if asked else None, self._mono_us())
-        for command in commands:
-            if command.decider == "evict_memory":
-                acks += await self._local_evict(command)
+        if commands is not None:
+            asked = [c.allow_milli for c in commands if c.decider == "suppress"]
+            self.lease.on_local(asked[-1] if asked else None, self._mono_us())
+            for command in commands:
+                if command.decider == "evict_memory":
+                    acks += await self._local_evict(command)
         return acks + self.enforce() + await self._finish()
 
     def enforce(self) -> list[Ack]:
@@ -128,10 +135,12 @@ class Obey:
 
     async def _evict(self, command: Command, source: Source, uids: tuple[str, ...]) -> list[Ack]:
         """Kill the pods one after the other; those whose group is empty stand in the ack."""
+        trees = self.hold.trees
+        if trees is None:
+            return [self._evicted(command, source, (), "no_best_effort_group")]
         try:
             victims = [
-                pods.best_effort_pod(uid, self.facts, self.paths, self._trees.cpu.root)
-                for uid in uids
+                pods.best_effort_pod(uid, self.facts, self.paths, trees.root) for uid in uids
             ]
         except pods.NotAVictim as error:
             return [self._evicted(command, source, (), error.reason)]
@@ -142,7 +151,7 @@ class Obey:
         reason = ""
         for victim in victims:
             try:
-                done = await asyncio.to_thread(self._kill, victim)
+                done = await asyncio.to_thread(self._kill, trees, victim)
             except _REFUSALS as error:
                 reason = _code(error)
                 self.kernel_refusals += 1
@@ -169,12 +178,13 @@ class Obey:
             return self.answers.outcome(command, "applied", reason, gone)
         return self.answers.outcome(command, "refused" if nothing_tried else "failed", reason, gone)
 
-    def _kill(self, victim: pods.BestEffortPod) -> evict.Evicted:
+    def _kill(self, trees: Trees, victim: pods.BestEffortPod) -> evict.Evicted:
         """In a worker thread: originals first, then lift, kill, wait, put back."""
-        todo = evict.plan(victim, evict.observe(self._trees.cpu, victim))
-        kept = originals.quotas(self._journal)
-        originals.keep_quotas(self._journal, [q for q in todo.lift if q.group not in kept])
-        return evict.apply(self._trees.cpu, self._trees.unified, todo)
+        todo = evict.plan(victim, evict.observe(trees.cpu, victim))
+        kept = originals.quotas(self._journal, trees.root)
+        fresh = [q for q in todo.lift if q.group not in kept]
+        originals.keep_quotas(self._journal, trees.root, fresh)
+        return evict.apply(trees.cpu, trees.unified, todo)
 
     async def _finish(self) -> list[Ack]:
         """The rest of an eviction that failed; given up after `RETRY_US`."""

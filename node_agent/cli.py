@@ -1,0 +1,185 @@
+"""`slackwater node`: run the agent, undo what a crashed one left, show what stands.
+
+The entry point `node` of `slackwater.commands`; `python -m node_agent` is the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+import uvloop
+
+from node_agent import metrics, originals
+from node_agent.cgroup.layout import Layout, detect
+from node_agent.cgroup.paths import normal_group
+from node_agent.discovery import Discovery
+from node_agent.inventory import InventorySource
+from node_agent.inventory_file import FileInventory
+from node_agent.journal import Journal, Remembered, recall
+from node_agent.loop import NodeAgent, lock
+from node_agent.sampler import SystemClock
+from node_agent.settings import Settings, parse_period
+from schemas.topics import PREFIX
+
+DEFAULT_STATE_DIR = Path("/var/lib/slackwater")
+KERNEL_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+app = typer.Typer(help="The agent of one machine: measure and obey.", no_args_is_help=True)
+StateDir = Annotated[
+    Path, typer.Option(help="Journal, lock and last policies; one a node, kept over restarts.")
+]
+
+
+@app.callback()
+def node() -> None:
+    """The agent of one machine: measure and obey."""
+
+
+@app.command()
+def run(
+    name: Annotated[
+        str, typer.Option("--node", help="This machine's name; default: its host name.")
+    ] = "",
+    brokers: Annotated[
+        str, typer.Option(envvar="SLACKWATER_BROKERS", help="Kafka, host:port[,host:port].")
+    ] = "127.0.0.1:9092",
+    prefix: Annotated[
+        str, typer.Option(envvar="SLACKWATER_PREFIX", help="What topic names begin with.")
+    ] = PREFIX,
+    period: Annotated[str, typer.Option(help="How often to sample: 1s, 200ms.")] = "1s",
+    inventory: Annotated[
+        Path | None, typer.Option(help="Pods from this YAML file instead of discovery.")
+    ] = None,
+    discover: Annotated[
+        list[str] | None, typer.Option(help="Pattern of groups that are pods; may be repeated.")
+    ] = None,
+    be_root: Annotated[
+        str | None, typer.Option(help="Best-effort root group, from the hierarchies' root.")
+    ] = None,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    floor_milli: Annotated[
+        int, typer.Option(min=10, help="What best-effort work may always use, millicores.")
+    ] = 10,
+    metrics_port: Annotated[int | None, typer.Option(help="Port of /metrics.")] = None,
+    metrics_host: Annotated[str, typer.Option(help="Address of /metrics.")] = "127.0.0.1",
+    cpu_idle: Annotated[
+        bool, typer.Option(help="Run best-effort groups as SCHED_IDLE where the kernel can.")
+    ] = True,
+    dry_run: Annotated[bool, typer.Option(help="Measure, decide, ack; write nothing.")] = False,
+) -> None:
+    """Measure this machine, obey commands, and decide alone when nobody speaks."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    settings = Settings(
+        node=name or socket.gethostname(),
+        brokers=brokers,
+        prefix=prefix,
+        state_dir=state_dir,
+        period_ms=parse_period(period),
+        inventory=inventory,
+        roots=tuple(discover or ()),
+        be_root=None if be_root is None else normal_group(be_root),
+        floor_milli=floor_milli,
+        metrics_port=metrics_port,
+        metrics_host=metrics_host,
+        use_idle=cpu_idle,
+        dry_run=dry_run,
+    )
+    layout = detect()
+    raise typer.Exit(uvloop.run(_live(settings, layout, _source(settings, layout))))
+
+
+@app.command("release-all")
+def release_all(
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
+) -> None:
+    """Restore every original value from the journal; for uninstall and after a crash."""
+    held = lock(state_dir)
+    del held  # kept until the process ends
+    journal = Journal(state_dir, KERNEL_BOOT.read_text("ascii").strip().replace("-", ""))
+    roots = sorted(journal.state.originals)
+    refused: dict[str, list[str]] = {}
+    for root in roots:
+        trees = originals.open_trees(detect(), root)
+        refused[root] = originals.release(trees, journal)
+        trees.close()
+    journal.close()
+    if json:
+        typer.echo(orjson.dumps({"released": roots, "refused": refused}))
+    else:
+        for root in roots:
+            typer.echo(f"{root}: {', '.join(refused[root]) or 'restored'}")
+        if not roots:
+            typer.echo("nothing to restore")
+    raise typer.Exit(1 if any(refused.values()) else 0)
+
+
+@app.command()
+def show(
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
+) -> None:
+    """What the journal says: value in force, last ceiling, originals, last commands."""
+    state = recall(state_dir)
+    if json:
+        typer.echo(orjson.dumps(_said(state)))
+        return
+    typer.echo(f"boot        {state.boot or 'never started'}")
+    typer.echo(f"in force    {_milli(state.in_force_milli)}")
+    typer.echo(f"granted     {_milli(state.granted_milli)}")
+    for root, knobs in sorted(state.originals.items()):
+        for knob, groups in sorted(knobs.items()):
+            for group, values in sorted(groups.items()):
+                typer.echo(f"original    {root} {knob} {group}: {values}")
+    for line in list(state.commands.values())[-10:]:
+        typer.echo(f"command     {line['id']} {line['outcome']} {line['reason']}".rstrip())
+
+
+async def _live(settings: Settings, layout: Layout, source: InventorySource) -> int:
+    agent = NodeAgent(settings, layout, source, SystemClock())
+    if settings.metrics_port is not None:
+        metrics.serve(agent, settings.metrics_host, settings.metrics_port)
+    return await agent.run()
+
+
+def _source(settings: Settings, layout: Layout) -> InventorySource:
+    """The inventory file when one was named, else discovery."""
+    first_rev = int(time.time())
+    if settings.inventory is not None:
+        return FileInventory(
+            str(settings.inventory),
+            settings.node,
+            layout,
+            first_rev=first_rev,
+            be_root=settings.be_root,
+        )
+    return Discovery(
+        settings.node, layout, first_rev=first_rev, roots=settings.roots, be_root=settings.be_root
+    )
+
+
+def _said(state: Remembered) -> dict[str, object]:
+    return {
+        "boot": state.boot,
+        "kernel_boot": state.kernel_boot,
+        "in_force_milli": state.in_force_milli,
+        "granted_milli": state.granted_milli,
+        "originals": state.originals,
+        "newest": state.newest,
+        "commands": list(state.commands.values())[-10:],
+        "broken_lines": state.broken_lines,
+    }
+
+
+def _milli(value: int | None) -> str:
+    if value is None:
+        return "unknown"
+    return "no limit" if value < 0 else f"{value} milli"

@@ -1,0 +1,290 @@
+"""The node agent's loop: measure, send, decide, obey; one process a node.
+
+Called by `node_agent.cli`. Four things run side by side: the beat (sweep, send, fold, once a
+period), the hands (one queue, one item at a time: commands at once, the local law each beat), the
+outbox, and the readers. The beat waits for nothing but its clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aiokafka import ConsumerRecord
+
+from node_agent import originals
+from node_agent.cgroup.layout import Layout
+from node_agent.inbox import HISTORY_MS, Deliver, Reader
+from node_agent.inventory import Census, InventoryError, InventorySource
+from node_agent.journal import Journal
+from node_agent.lease import NodeLease
+from node_agent.local_law import LocalLaw, PolicyShelf
+from node_agent.obey import Obey
+from node_agent.originals import Trees
+from node_agent.outbox import Outbox, Parcel
+from node_agent.sampler import Clock, Sampler
+from node_agent.settings import Settings
+from schemas import codec, packed
+from schemas.records import LEASE_KEY, Ack, Command, Lease, PolicyRecord
+from schemas.topics import full_name
+
+INVENTORY_REFRESH_US = 60_000_000
+QUEUE_ITEMS = 1024
+FAREWELL_S = 2.0
+LOCK_NAME = "lock"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One period is over; ``commands``: what the local law said, None: it could not be asked."""
+
+    commands: list[Command] | None
+
+
+Item = Command | Lease | Beat | None
+"""One thing for the hands; None ends them."""
+
+
+class AlreadyRunning(OSError):
+    """Another agent holds this state directory."""
+
+
+class NodeAgent:
+    """All parts of one agent, wired. ``run`` is its life."""
+
+    def __init__(
+        self, settings: Settings, layout: Layout, source: InventorySource, clock: Clock
+    ) -> None:
+        """Take the lock. Raises AlreadyRunning, OSError for a bad state directory."""
+        self.mono_us = clock.mono_us
+        self.beats_late = 0
+        self.law_failures = 0
+        self._settings, self._layout = settings, layout
+        self._lock = lock(settings.state_dir)
+        self.sampler = Sampler(layout, source, settings.node, clock, period_ms=settings.period_ms)
+        self._journal = Journal(settings.state_dir, self.sampler.kernel_boot)
+        self._journal.boot(self.sampler.boot, self.mono_us())
+        self.obey = Obey(
+            boot=self.sampler.boot,
+            journal=self._journal,
+            lease=NodeLease(settings.node, settings.floor_milli),
+            mono_us=self.mono_us,
+            use_idle=settings.use_idle,
+            dry_run=settings.dry_run,
+        )
+        self._law = LocalLaw(settings.node)
+        self._shelf = PolicyShelf(settings.state_dir / "policies.json")
+        for key, record in self._shelf.load():
+            self._law.hear_policy(key, record)
+        self.outbox = Outbox(
+            settings.brokers,
+            f"slackwater-node-{settings.node}",
+            self.mono_us,
+            self.obey.lease.clock.acknowledged,
+        )
+        self.readers = {
+            "commands": self._reader("commands", self._on_command, settings.node, HISTORY_MS),
+            "policies": self._reader("policies", self._on_policy, None, None),
+        }
+        self._queue: asyncio.Queue[Item] = asyncio.Queue(QUEUE_ITEMS)
+        self._census: Census | None = None
+        self._trees: Trees | None = None
+        self._told_us = 0
+
+    async def run(self) -> int:
+        """Until SIGTERM, SIGINT or SIGHUP; originals are given back then. The exit code.
+
+        An error that nobody expected ends the agent with the values in force left as they are:
+        the next start finds the originals in the journal.
+        """
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        hands = asyncio.create_task(self._hands(), name="hands")
+        beat = asyncio.create_task(self._beat(), name="beat")
+        outbox = asyncio.create_task(self.outbox.run(), name="outbox")
+        readers = [asyncio.create_task(r.run(), name=n) for n, r in self.readers.items()]
+        stopped = asyncio.create_task(stop.wait(), name="stop")
+        tasks: list[asyncio.Task[Any]] = [hands, beat, outbox, stopped, *readers]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        failed = [t for t in tasks if t.done() and not t.cancelled() and t.exception()]
+        try:
+            for task in (beat, *readers):
+                task.cancel()
+            if not failed:
+                await self._farewell(hands)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self.close()
+        for task in failed:
+            log.error("%s failed", task.get_name(), exc_info=task.exception())
+        return 1 if failed else 0
+
+    def close(self) -> None:
+        """Give lock and descriptors back."""
+        self.sampler.close()
+        self._journal.close()
+        if self._trees is not None:
+            self._trees.close()
+        os.close(self._lock)
+
+    async def _farewell(self, hands: asyncio.Task[None]) -> None:
+        """Finish what the hands hold, restore, and let the last acks go."""
+        await self._queue.put(None)
+        await asyncio.wait([hands], timeout=FAREWELL_S)
+        refused = self.obey.release()
+        for reason in refused:
+            log.error("original not restored: %s; run `slackwater node release-all`", reason)
+        self.obey.lease.in_force_milli = -1
+        self._tell([self.obey.answers.own("suppress", "local", "released")])
+        if self.outbox.connected:
+            await self.outbox.drained(FAREWELL_S)
+
+    async def _beat(self) -> None:
+        period_s = self._settings.period_ms / 1000
+        clock = asyncio.get_running_loop()
+        due = clock.time()
+        while True:
+            self._offer(Beat(self._measure()))
+            due += period_s
+            now = clock.time()
+            if now > due:  # a late beat is one long step, not a burst of short ones
+                self.beats_late += 1
+                due = now
+            await asyncio.sleep(due - now)
+
+    def _measure(self) -> list[Command] | None:
+        """One period: sweep, send, fold; None when there was nothing to fold."""
+        self.sampler.samples_dropped = self.outbox.spool.samples_dropped
+        try:
+            sample = self.sampler.sweep()
+        except InventoryError as error:
+            log.warning("no sample: %s", error)
+            return None
+        raw = packed.encode(sample)
+        self.outbox.put(self._parcel("samples", raw, codec.PACKED_HEADERS, is_sample=True))
+        self._follow(self.sampler.census)
+        try:
+            commands = self._law.fold(raw, sample.mono_us)
+        except Exception:
+            self.law_failures += 1
+            log.exception("the local law failed; best-effort work falls to its floor")
+            return None
+        self.obey.lease.policy = self._law.policy
+        return commands
+
+    def _follow(self, census: Census | None) -> None:
+        """A new census: tell everybody; the same one: say it again once a minute."""
+        if census is None:
+            return
+        now = self.mono_us()
+        if census is not self._census:
+            self._adopt(census)
+        elif now - self._told_us < INVENTORY_REFRESH_US:
+            return
+        self._told_us = now
+        raw = codec.encode(census.record)
+        self.outbox.put(self._parcel("inventory", raw, codec.JSON_HEADERS))
+
+    def _adopt(self, census: Census) -> None:
+        self._census = census
+        root = self._settings.be_root or census.be_root
+        if self._trees is None or self._trees.root != root:
+            if self._trees is not None:
+                self.obey.release()
+                self._trees.close()
+            self._restore_others(root)
+            self._trees = None if root is None else originals.open_trees(self._layout, root)
+        self.obey.follow(census, self._trees)
+        self._law.hear_inventory(census.record)
+
+    def _restore_others(self, root: str | None) -> None:
+        """An earlier start held another best-effort root: that one is given back first."""
+        for other in [o for o in self._journal.state.originals if o != root]:
+            trees = originals.open_trees(self._layout, other)
+            for reason in originals.release(trees, self._journal):
+                log.error("original of %s not restored: %s", other, reason)
+            trees.close()
+
+    def _offer(self, beat: Beat) -> None:
+        """To the hands, without waiting; hands that far behind have beats enough."""
+        if self._queue.full():
+            log.warning("the hands are %d items behind; this beat is skipped", QUEUE_ITEMS)
+        else:
+            self._queue.put_nowait(beat)
+
+    async def _hands(self) -> None:
+        while (item := await self._queue.get()) is not None:
+            if isinstance(item, Command):
+                self._tell(await self.obey.command(item))
+            elif isinstance(item, Lease):
+                self._tell(self.obey.renewed(item))
+            else:
+                self._tell(await self.obey.beat(item.commands))
+
+    def _tell(self, acks: list[Ack]) -> None:
+        for ack in acks:
+            self._law.hear_ack(ack)
+            self.outbox.put(self._parcel("acks", codec.encode(ack), codec.JSON_HEADERS))
+
+    async def _on_command(self, record: ConsumerRecord) -> None:
+        """Filter by key before decoding: most of a partition is for other nodes."""
+        if record.value is None:
+            return
+        if record.key == LEASE_KEY:
+            await self._queue.put(codec.decode(Lease, record.value))
+        elif record.key == self._settings.node.encode():
+            await self._queue.put(codec.decode(Command, record.value))
+
+    async def _on_policy(self, record: ConsumerRecord) -> None:
+        key = record.key or b""
+        said = None if record.value is None else codec.decode(PolicyRecord, record.value)
+        self._law.hear_policy(key, said)
+        self._shelf.keep(key, said)
+
+    def _reader(
+        self,
+        topic: str,
+        deliver: Deliver,
+        node: str | None,
+        history_ms: int | None,
+    ) -> Reader:
+        settings = self._settings
+        return Reader(
+            settings.brokers,
+            f"slackwater-node-{settings.node}",
+            full_name(settings.prefix, topic),
+            deliver,
+            node=node,
+            history_ms=history_ms,
+        )
+
+    def _parcel(
+        self, topic: str, raw: bytes, headers: codec.Headers, *, is_sample: bool = False
+    ) -> Parcel:
+        name = full_name(self._settings.prefix, topic)
+        return Parcel(name, self._settings.node.encode(), raw, headers, is_sample)
+
+
+def lock(directory: Path) -> int:
+    """The state directory's lock, held until the descriptor is closed. Raises AlreadyRunning."""
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise AlreadyRunning(
+            f"another node agent holds {directory / LOCK_NAME}; one agent a node"
+        ) from None
+    return descriptor

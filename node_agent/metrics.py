@@ -1,0 +1,141 @@
+"""The node agent's metrics: one table of names, filled when somebody asks.
+
+`node_agent.loop` starts the exporter when a port was given. Nothing is counted twice: each row
+reads the object that counts. The table is also the documentation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from node_agent.loop import NodeAgent
+
+Samples = list[tuple[tuple[str, ...], float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One metric: ``read`` gives (label values, value) pairs."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    doc: str
+    labels: tuple[str, ...]
+    read: Callable[[NodeAgent], Samples]
+
+
+def _one(value: float) -> Samples:
+    return [((), float(value))]
+
+
+TABLE: tuple[Row, ...] = (
+    Row("samples", "counter", "Sweeps taken.", (), lambda a: _one(a.sampler.stats.sweeps)),
+    Row(
+        "samples_dropped",
+        "counter",
+        "Samples the outbox gave up.",
+        (),
+        lambda a: _one(a.outbox.spool.samples_dropped),
+    ),
+    Row(
+        "sweep_seconds",
+        "gauge",
+        "Cost of the last sweep.",
+        (),
+        lambda a: _one(a.sampler.stats.sweep_cost_us / 1e6),
+    ),
+    Row(
+        "signal_errors",
+        "counter",
+        "Reads of a signal that failed.",
+        ("signal",),
+        lambda a: [((name,), float(s.errors)) for name, s in a.sampler.stats.signals.items()],
+    ),
+    Row("beats_late", "counter", "Periods that began late.", (), lambda a: _one(a.beats_late)),
+    Row("law_failures", "counter", "Local folds that failed.", (), lambda a: _one(a.law_failures)),
+    Row(
+        "outbox_parcels",
+        "gauge",
+        "Records waiting to be sent.",
+        (),
+        lambda a: _one(len(a.outbox.spool)),
+    ),
+    Row("outbox_bytes", "gauge", "Their size.", (), lambda a: _one(a.outbox.spool.size_bytes)),
+    Row("records_sent", "counter", "Records acknowledged.", (), lambda a: _one(a.outbox.sent)),
+    Row(
+        "connected",
+        "gauge",
+        "1 while a connection to the broker works.",
+        ("direction",),
+        lambda a: [
+            (("out",), float(a.outbox.connected)),
+            *(((name,), float(reader.connected)) for name, reader in a.readers.items()),
+        ],
+    ),
+    Row(
+        "acks",
+        "counter",
+        "Acks by decider and outcome.",
+        ("decider", "outcome"),
+        lambda a: [(key, float(count)) for key, count in a.obey.answers.counts.items()],
+    ),
+    Row(
+        "in_force_milli",
+        "gauge",
+        "CPU that best-effort work may use, read back; -1 for no limit.",
+        (),
+        lambda a: _one(-1 if a.obey.lease.in_force_milli is None else a.obey.lease.in_force_milli),
+    ),
+    Row(
+        "command_live",
+        "gauge",
+        "1 while the standing command may raise.",
+        (),
+        lambda a: _one(a.obey.lease.is_live(a.mono_us())),
+    ),
+    Row("drift", "counter", "Foreign writes put right.", (), lambda a: _one(a.obey.hold.drift)),
+    Row(
+        "kernel_refusals",
+        "counter",
+        "Writes that the kernel refused.",
+        (),
+        lambda a: _one(a.obey.kernel_refusals),
+    ),
+    Row(
+        "evicted_pods",
+        "counter",
+        "Pods killed here.",
+        (),
+        lambda a: _one(a.obey.evicted_pods),
+    ),
+)
+
+
+class _Exporter(Collector):
+    """Walks the table for every scrape."""
+
+    def __init__(self, agent: NodeAgent) -> None:
+        self._agent = agent
+
+    def collect(self) -> Iterable[Metric]:
+        """Every row with its values now."""
+        for row in TABLE:
+            family_of = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
+            family = family_of(f"slackwater_node_{row.name}", row.doc, labels=row.labels)
+            for labels, value in row.read(self._agent):
+                family.add_metric(labels, value)
+            yield family
+
+
+def serve(agent: NodeAgent, host: str, port: int) -> None:
+    """Answer /metrics from a thread of its own. Raises OSError when the port is taken."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Exporter(agent))
+    start_http_server(port, host, registry)

@@ -1,0 +1,41 @@
+"""What `slackwater node run` was told, checked once; read by `node_agent.loop`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+MIN_PERIOD_MS, MAX_PERIOD_MS = 100, 60_000
+_UNITS_MS = {"ms": 1, "s": 1000}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``inventory`` None: pods are discovered, under ``roots`` too; ``be_root`` None: by itself."""
+
+    node: str
+    brokers: str
+    prefix: str
+    state_dir: Path
+    period_ms: int = 1000
+    inventory: Path | None = None
+    roots: tuple[str, ...] = ()
+    be_root: str | None = None
+    floor_milli: int = 10
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
+    use_idle: bool = True
+    dry_run: bool = False
+
+
+def parse_period(text: str) -> int:
+    """Milliseconds of "1s" or "200ms". Raises ValueError saying what is allowed."""
+    for unit, scale in _UNITS_MS.items():
+        number = text.removesuffix(unit)
+        if number != text and number.isdigit():
+            period_ms = int(number) * scale
+            if MIN_PERIOD_MS <= period_ms <= MAX_PERIOD_MS:
+                return period_ms
+    raise ValueError(
+        f"period {text!r}: want {MIN_PERIOD_MS}ms to {MAX_PERIOD_MS // 1000}s, such as 1s or 200ms"
+    )
