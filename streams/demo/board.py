@@ -4,9 +4,12 @@ the end. Pure: records in, figures out; it reads no clock.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from schemas.errors import BadPolicy
+from schemas.policy import Policy, parse
 from schemas.records import (
     Ack,
     Capacity,
@@ -15,9 +18,10 @@ from schemas.records import (
     FleetFacts,
     Inventory,
     Job,
-    LedgerEntry,
     Lease,
+    LedgerEntry,
     NodeSample,
+    PolicyRecord,
     Reservation,
 )
 from streams.demo.trace import Arrival, Trace, Write
@@ -31,6 +35,7 @@ class Row:
 
     node: str
     capacity_milli: int = 0
+    reserved_milli: int = 0
     online_milli: int | None = None
     best_effort_milli: int | None = None
     allowed_milli: int = -1  # quota in force as the node read it back
@@ -71,6 +76,7 @@ class Row:
     def learn(self, inventory: Inventory) -> None:
         """Which columns of a sample belong to online pods."""
         self.capacity_milli = inventory.cpu_capacity_milli
+        self.reserved_milli = inventory.cpu_reserved_milli
         self._pods_rev = inventory.pods_rev
         self._online_pods = tuple(
             slot for slot, pod in enumerate(inventory.pods) if pod.qos not in ("BE", "SYSTEM")
@@ -119,6 +125,7 @@ class Board:
     evictions: int = 0
     dead_letters: list[DeadLetter] = field(default_factory=list)
     facts: FleetFacts | None = None
+    policy: Policy = field(default_factory=Policy)  # the one named default, once read
     undecodable: int = 0
     peak_lent_milli: int = 0
 
@@ -152,6 +159,8 @@ class Board:
                 self.jobs[record.job] = record
             case DeadLetter():
                 self.dead_letters.append(record)
+            case PolicyRecord():
+                self._policy(record)
             case FleetFacts():
                 self.facts = record
             case _:
@@ -163,6 +172,12 @@ class Board:
             self.row(command.node).said = f"{command.reason} {cores(command.allow_milli)}"
         else:
             self.row(command.node).said = f"{command.decider} {len(command.pods)} pods"
+
+    def _policy(self, record: PolicyRecord) -> None:
+        """As the deciders do: only the name ``default`` counts, and the last good one stays."""
+        with suppress(BadPolicy):
+            if record.name == "default":
+                self.policy = parse(record.text, f"policy {record.name} {record.version}")
 
     def _ack(self, ack: Ack) -> None:
         row = self.row(ack.node)

@@ -131,9 +131,9 @@ def _writer(trace: Trace, mono_us: int) -> str:
 def _settled(trace: Trace, step: Step, rule: int) -> int | None:
     """When the quota first came within a tenth of a core of where it belonged."""
     for quota in trace.quotas:
-        if step.mono_us < quota.mono_us < step.until_us:
-            if 0 <= quota.milli <= rule + RULE_ERROR_MILLI:
-                return quota.mono_us - step.mono_us
+        within = step.mono_us < quota.mono_us < step.until_us
+        if within and 0 <= quota.milli <= rule + RULE_ERROR_MILLI:
+            return quota.mono_us - step.mono_us
     return None
 
 

@@ -29,6 +29,7 @@ SHOWN = (
     "jobs",
     "dead-letters",
     "fleet",
+    "policies",
 )
 POLL_MS = 200
 RETRY_S = 0.5

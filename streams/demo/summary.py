@@ -26,7 +26,7 @@ class Outage:
     """A stop of the broker in the middle of it all."""
 
     asked_s: float
-    seconds_measured: int
+    seconds_measured: int | None  # None: there was no real node to measure
     beyond_law: list[Excess]
     whole_again_s: float | None  # from the broker's return; None: never
     whole_within_s: float
@@ -84,7 +84,7 @@ class Summary:
 
     @property
     def failures(self) -> list[str]:
-        """Why this run is not good; empty: it is. An interrupted run is judged for leftovers only."""
+        """Why this run is not good; empty: it is. An interrupted one is judged for leftovers."""
         found = [f"left behind: process {one}" for one in self.left_processes]
         found += [f"left behind: cgroup {one}" for one in self.left_cgroups]
         if self.error:
@@ -115,7 +115,7 @@ class Summary:
         found = []
         if len(verdict.judged) < JUDGED_AT_LEAST:
             found.append(
-                f"only {len(verdict.judged)} of at least {JUDGED_AT_LEAST} up-steps could be judged "
+                f"only {len(verdict.judged)} up-steps could be judged, not {JUDGED_AT_LEAST} "
                 f"({verdict.disturbed_steps} steps disturbed): run it again on a quieter machine"
             )
         for one in verdict.late:
@@ -137,7 +137,7 @@ class Summary:
             f"{cores(one.allowed_milli)} cores"
             for one in outage.beyond_law
         ]
-        if not outage.seconds_measured:
+        if outage.seconds_measured == 0:
             found.append("no second of the outage was measured")
         if outage.whole_again_s is None:
             found.append(

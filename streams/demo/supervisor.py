@@ -145,10 +145,9 @@ class Supervisor:
         """SIGTERM, patience, then SIGKILL for its whole group; drops it from the list."""
         child.expected_to_end = True
         _signal(child, signal.SIGTERM)
-        deadline = time.monotonic() + child.patience_s
-        while child.running and time.monotonic() < deadline:
-            await asyncio.sleep(POLL_S)
-        if child.running:
+        try:
+            await asyncio.to_thread(child.process.wait, child.patience_s)
+        except subprocess.TimeoutExpired:
             self.killed.append(child.name)
         self.kill(child)
 

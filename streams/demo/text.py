@@ -13,25 +13,29 @@ def lines(summary: Summary) -> list[str]:
     """The summary, one line an entry."""
     told = ["", f"Demo of {summary.seconds:.0f} s, {summary.nodes} simulated nodes"]
     if summary.why_not_real:
-        told.append(f"  no real node: {summary.why_not_real}")
-    told += [
-        f"  capacity     {cores(summary.batch_milli)} cores of batch capacity on "
-        f"{summary.capacity_nodes} nodes; lent now {cores(summary.lent_milli)}, at most "
-        f"{cores(summary.peak_lent_milli)}; {summary.bridge_patches} patches to the scheduler (dry run)",
-        f"  best effort  {summary.real_best_effort_core_s:.1f} core-seconds on the real node, "
-        f"{summary.simulated_best_effort_core_s:.1f} on simulated ones; {summary.jobs_done} jobs done",
-        f"  commands     {_counts(summary.commands)}; acks: {_counts(summary.acks)}",
-        f"  trouble      {summary.evictions} evictions, dead letters: "
-        f"{_counts(summary.dead_letters)}",
-    ]
+        told.append(_row("no real node", summary.why_not_real))
+    batch = f"{cores(summary.batch_milli)} cores on {summary.capacity_nodes} nodes for batch work"
+    lent = f"lent now {cores(summary.lent_milli)}, at most {cores(summary.peak_lent_milli)}"
+    told.append(_row("capacity", f"{batch}; {lent}"))
+    told.append(_row("bridge", f"{summary.bridge_patches} patches to the scheduler (dry run)"))
+    here = f"{summary.real_best_effort_core_s:.1f} core-seconds on the real node"
+    there = f"{summary.simulated_best_effort_core_s:.1f} on simulated ones"
+    told.append(_row("best effort", f"{here}, {there}; {summary.jobs_done} jobs done"))
+    told.append(_row("commands", f"{_counts(summary.commands)}; acks: {_counts(summary.acks)}"))
+    letters = f"dead letters: {_counts(summary.dead_letters)}"
+    told.append(_row("trouble", f"{summary.evictions} evictions, {letters}"))
     if summary.latencies:
-        told.append("  online p99   " + _latencies(summary))
+        told.append(_row("online p99", _latencies(summary)))
     if summary.verdict is not None and summary.bounds is not None:
         told += _steps(summary.verdict, summary.bounds)
     if summary.outage is not None:
         told += _outage(summary.outage)
     told += _ending(summary)
     return told
+
+
+def _row(label: str, said: str) -> str:
+    return f"  {label:<13}{said}"
 
 
 def _counts(counts: dict[str, int]) -> str:
@@ -48,14 +52,14 @@ def _latencies(summary: Summary) -> str:
 
 
 def _steps(verdict: Verdict, bounds: Bounds) -> list[str]:
+    counted = f"{len(verdict.reactions)} steps, {len(verdict.judged)} up-steps judged"
+    first = f"first lowering write within {bounds.first_us / 1000:.0f} ms (one interval + 150 ms)"
     told = [
-        f"  online load  {len(verdict.reactions)} steps, {len(verdict.judged)} up-steps judged, "
-        f"{verdict.disturbed_steps} disturbed by foreign load",
-        f"  bounds       first lowering write within {bounds.first_us / 1000:.0f} ms (one interval "
-        "+ 150 ms), use within 0.10 core of the rule once settled",
-        "               step   load   first write      command  settled   used / rule  error",
+        _row("online load", f"{counted}, {verdict.disturbed_steps} disturbed by foreign load"),
+        _row("bounds", f"{first}; use within 0.10 core of the rule, settled"),
+        _row("", "step   load     first write    command  settled   used / rule  error"),
     ]
-    told += ["               " + _step(one) for one in verdict.reactions]
+    told += [_row("", _step(one)) for one in verdict.reactions]
     return told
 
 
@@ -75,29 +79,29 @@ def _ms(value_us: int | None) -> str:
 
 
 def _outage(outage: Outage) -> list[str]:
+    measured = outage.seconds_measured is not None
     again = (
         f"whole {outage.whole_again_s:.1f} s after its return"
         if outage.whole_again_s is not None
         else f"not whole within {outage.whole_within_s:.0f} s of its return ({outage.missing})"
     )
-    return [
-        f"  outage       broker away for {outage.asked_s:.0f} s: {outage.seconds_measured} seconds "
-        f"measured, {len(outage.beyond_law)} beyond the law; {again}"
-    ]
+    away = f"broker away for {outage.asked_s:.0f} s"
+    law = f"{outage.seconds_measured} seconds measured, {len(outage.beyond_law)} beyond the law"
+    return [_row("outage", f"{away}: {law}; {again}" if measured else f"{away}: {again}")]
 
 
 def _ending(summary: Summary) -> list[str]:
     left = len(summary.left_processes) + len(summary.left_cgroups)
-    told = [f"  left behind  {'nothing' if not left else f'{left} things, see below'}"]
+    told = [_row("left behind", f"{left} things, see below" if left else "nothing")]
     if summary.killed:
-        told.append(f"  had to be killed: {', '.join(summary.killed)}")
+        told.append(_row("killed", f"{', '.join(summary.killed)}: did not end when told"))
     failures = summary.failures
     if summary.interrupted and not failures:
         return [*told, "Interrupted; everything was stopped and cleaned up."]
     if not failures:
         return [
             *told,
-            "The loop held. Next: `slackwater demo` (until Ctrl-C), `--broker-outage 60s`, "
-            "`make bench NAME=closed-loop`.",
+            "The loop held. Next: make demo (until Ctrl-C), slackwater demo --broker-outage 60s,",
+            "make bench NAME=closed-loop.",
         ]
     return [*told, "The loop did NOT hold:", *(f"  - {failure}" for failure in failures)]

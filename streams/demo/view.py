@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TextIO
+from typing import Self, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -52,7 +52,7 @@ class Status:
 
 
 class View:
-    """Live on a terminal, else progress lines on ``stream``; `draw` is called by `run` in a loop."""
+    """Live on a terminal, else progress lines on ``stream``; `run` calls `draw` in a loop."""
 
     def __init__(self, board: Board, status: Status, stream: TextIO = sys.stderr) -> None:
         self._board, self._status, self._stream = board, status, stream
@@ -61,7 +61,7 @@ class View:
         self._last_line = 0.0
         self._last_phase = ""
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
@@ -142,10 +142,7 @@ def _table(board: Board, rows: list[Row], wide: bool) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), expand=False)
     table.add_column("node", no_wrap=True, max_width=20 if wide else 9)
     for name in ("online", *LINES, "batch", "allow", "used", "psi%"):
-        short = {"limit": "limit", "usage": "usage", "short": "short", "long": "long"}.get(
-            name, name
-        )
-        table.add_column(short, justify="right", no_wrap=True, min_width=5)
+        table.add_column(name, justify="right", no_wrap=True, min_width=5)
     if wide:
         table.add_column("lent", justify="right", no_wrap=True)
     table.add_column(

@@ -1,0 +1,89 @@
+"""Who plays in the demo: each process's command line, in one place. Called by `run` and `real`.
+
+Processes of the other shells are started as processes; this shell imports none of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+PARTITIONS = 8  # enough for two workers, and easy on a small machine
+PREFIX = "slackwater."
+REAL_NODE = "this-node"
+INTERVAL_MS = 200
+# `python -m` of the command's module would need it to be runnable; the console script may be
+# elsewhere than this interpreter. So the entry point is called by name.
+_SLACKWATER = [sys.executable, "-c", "from streams.cli import main; main()"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Command lines of one run. ``folder``: where its files are; ``brokers`` once known."""
+
+    folder: Path
+    brokers: str = ""
+    port: int = 0
+
+    @property
+    def ready_file(self) -> Path:
+        return self.folder / "broker.json"
+
+    @property
+    def patches(self) -> Path:
+        return self.folder / "patches.jsonl"
+
+    @property
+    def state_dir(self) -> Path:
+        return self.folder / "node-state"
+
+    def broker(self) -> list[str]:
+        """On the same port and data after an outage."""
+        data, log = self.folder / "kafka", self.folder / "kafka.log"
+        return [
+            *(*_SLACKWATER, "dev-broker", "--data", str(data), "--port", str(self.port)),
+            *("--log", str(log), "--ready-file", str(self.ready_file), "--heap", "384m"),
+        ]
+
+    def topics(self) -> list[str]:
+        return self._command("topics", "create", "--partitions", str(PARTITIONS))
+
+    def worker(self, port: int) -> list[str]:
+        return self._command("worker", "--metrics-port", str(port))
+
+    def fleet(self, port: int) -> list[str]:
+        return self._command("fleet", "--metrics-port", str(port))
+
+    def bridge(self, port: int) -> list[str]:
+        command = self._command("bridge", "run", "--sink", "dry-run", "--quiet")
+        return [*command, "--record", str(self.patches), "--metrics-port", str(port)]
+
+    def simulate(self, nodes: int) -> list[str]:
+        return self._command("simulate", "--nodes", str(nodes), "--json")
+
+    def node(self, inventory: Path, best_effort_root: str) -> list[str]:
+        return [
+            *(sys.executable, "-m", "node_agent", "run", *self._where()),
+            *("--node", REAL_NODE, "--period", f"{INTERVAL_MS}ms"),
+            *("--inventory", str(inventory), "--be-root", best_effort_root),
+            *("--state-dir", str(self.state_dir)),
+        ]
+
+    def workbench(self, name: str) -> list[str]:
+        folder = self.folder / "workbench"
+        return [
+            sys.executable,
+            "-m",
+            "node_agent.workbench",
+            "--name",
+            name,
+            "--folder",
+            str(folder),
+        ]
+
+    def _command(self, *words: str) -> list[str]:
+        return [*_SLACKWATER, *words, *self._where()]
+
+    def _where(self) -> list[str]:
+        return ["--brokers", self.brokers, "--prefix", PREFIX]
