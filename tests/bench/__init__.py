@@ -1,0 +1,1 @@
+"""Benches: `python -m tests.bench.NAME`; each ends with one line of JSON, exit 1 when a goal is missed."""
