@@ -35,7 +35,7 @@ class Trace:
     @property
     def day_steps(self) -> int:
         """Steps in a day, or in the whole trace if that is shorter."""
-        return min(86_400 // self.step_s, self.mean.shape[1])
+        return min(86_400 // self.step_s, int(self.mean.shape[1]))
 
     def share(self, entity: IntArray, shift: IntArray, seed: IntArray, at_s: float) -> FloatArray:
         """Use at ``at_s`` seconds of trace time as a share 0 to 1; all arrays of one shape.
@@ -44,9 +44,9 @@ class Trace:
         differ. The trace is a ring: after its end it begins anew.
         """
         steps = self.mean.shape[1]
-        whole = int(at_s // self.step_s)
-        inside = at_s / self.step_s - whole
-        absolute = shift + whole
+        whole, rest_s = divmod(at_s, self.step_s)
+        inside = rest_s / self.step_s
+        absolute = shift + int(whole)
         now = absolute % steps
         mean, peak = self.mean[entity, now], self.peak[entity, now]
         # A step's mean stands at its middle: before it the line comes from the step before.
@@ -54,11 +54,12 @@ class Trace:
         other = self.mean[entity, (now + side) % steps]
         line = mean + (other - mean) * abs(inside - 0.5)
         lowered = (SLOTS * line - peak) / (SLOTS - 1)
-        slot = int(inside * SLOTS)
+        slot = int(rest_s * SLOTS / self.step_s)
         noise = _noise(seed, absolute * SLOTS + slot) * (NOISE_PERMILLE / 1000.0)
         rest = np.clip(lowered * (1.0 + noise), 0.0, peak)
         at_peak = _mix(seed, absolute) % np.uint64(SLOTS) == np.uint64(slot)
-        return np.where(at_peak, peak, rest)
+        used: FloatArray = np.where(at_peak, peak, rest)
+        return used
 
 
 def load(name: str) -> Trace:
