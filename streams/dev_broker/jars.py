@@ -83,7 +83,7 @@ def _fetch(maven: str, work: Path) -> None:
     """Let Maven copy the jars of our pom into `work`/jars."""
     shutil.copy(POM, work / "pom.xml")
     command = [maven, "-q", "-B", "-f", str(work / "pom.xml"), "dependency:copy-dependencies"]
-    command.append(f"-DoutputDirectory={work / 'jars'}")
+    command += ["-Dstyle.color=never", f"-DoutputDirectory={work / 'jars'}"]
     try:
         answer = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=FETCH_TIMEOUT_S
