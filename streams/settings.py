@@ -1,0 +1,48 @@
+"""Where a worker finds its broker and how it paces itself; read from the command line and env.
+
+Built by `streams.worker_cli` and by tests. What the law decides (thresholds, periods) is policy,
+never a setting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.topics import PREFIX, full_name
+
+CHUNK_BYTES = 880 * 1024  # an image chunk with its header stays under 900 KB
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """Settings of one worker process.
+
+    ``cold_lookback_ms``: how much of the log is folded when no image is found.
+    ``image_records``: cut an image after so many folded records, whatever the time.
+    """
+
+    brokers: str
+    prefix: str = PREFIX
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 0
+    instance: str = ""  # static membership: a stable, unique name; "": dynamic
+    image_interval_s: float = 20.0
+    image_records: int = 50_000
+    cold_lookback_ms: int = 600_000
+    held_records: int = 20_000  # of one partition, while its side inputs are awaited
+    inflight_outputs: int = 10_000
+    session_timeout_s: float = 8.0
+    heartbeat_s: float = 2.0
+    request_timeout_s: float = 30.0
+    stall_after_s: float = 60.0
+    stall_grace_s: float = 30.0
+    ready_lag: int = 5_000  # records of one partition
+
+    @property
+    def group(self) -> str:
+        """Faust's app id, which is the consumer group."""
+        return f"{self.prefix}worker"
+
+    def topic(self, name: str) -> str:
+        """The broker's name of a topic of the table."""
+        return full_name(self.prefix, name)

@@ -1,0 +1,82 @@
+"""`slackwater worker`: run one worker, or check what workers said.
+
+The entry point `worker` of the group `slackwater.commands`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+
+import typer
+import uvloop
+
+from schemas.topics import PREFIX
+from streams.settings import WorkerSettings
+from streams.worker import Worker
+
+app = typer.Typer(add_completion=False)
+
+NOISY = ("aiokafka", "faust", "mode", "streams.transport", "streams.faust_app")
+
+
+@app.callback(invoke_without_command=True)
+def worker(
+    context: typer.Context,
+    brokers: str = typer.Option("127.0.0.1:9092", envvar="SLACKWATER_BROKERS", help="host:port,..."),
+    prefix: str = typer.Option(PREFIX, envvar="SLACKWATER_PREFIX", help="Prefix of the topics."),
+    metrics_host: str = typer.Option("127.0.0.1", help="Where to serve health and metrics."),
+    metrics_port: int = typer.Option(0, min=0, max=65535, help="0: a free port, see the log."),
+    instance: str = typer.Option("", help="Stable unique name for static group membership."),
+    image_interval: float = typer.Option(20.0, min=0.5, max=600, help="Seconds between images."),
+    image_records: int = typer.Option(50_000, min=1, help="An image after so many records."),
+    cold_lookback: float = typer.Option(600.0, min=0, help="Seconds folded when no image is left."),
+    level: str = typer.Option("info", help="debug, info, warning or error."),
+) -> None:
+    """Fold samples, decide, publish commands and capacity."""
+    if context.invoked_subcommand is not None:
+        return
+    set_up_logging(level)
+    settings = WorkerSettings(
+        brokers=brokers,
+        prefix=prefix,
+        metrics_host=metrics_host,
+        metrics_port=metrics_port,
+        instance=instance,
+        image_interval_s=image_interval,
+        image_records=image_records,
+        cold_lookback_ms=int(cold_lookback * 1000),
+    )
+    raise typer.Exit(uvloop.run(run(settings)))
+
+
+def set_up_logging(level: str) -> None:
+    """Concise lines on stderr; the libraries only from warnings on."""
+    if level.upper() not in logging.getLevelNamesMapping():
+        raise typer.BadParameter("--level is one of debug, info, warning, error")
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level.upper(),
+        format="%(asctime)s %(levelname).1s %(name)s %(message)s",
+    )
+    for name in NOISY:
+        logging.getLogger(name).setLevel(
+            level.upper() if level.upper() == "DEBUG" else logging.WARNING
+        )
+
+
+async def run(settings: WorkerSettings) -> int:
+    """One worker until SIGTERM or SIGINT; its exit code."""
+    one = Worker(settings)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(number, one.stop)
+    return await one.run()
+
+
+if __name__ == "__main__":
+    app()
