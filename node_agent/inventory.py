@@ -29,7 +29,7 @@ class Pod:
     @property
     def best_effort(self) -> bool:
         """Whether it may be suppressed and evicted."""
-        return is_best_effort(self.fact)
+        return self.fact.qos == "BE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,6 @@ class InventorySource(Protocol):
 
     def poll(self, mono_us: int) -> Census:
         """The state now; the same object as before when nothing has changed."""
-
-
-def is_best_effort(fact: PodFact) -> bool:
-    """By QoS class, and by priority class where no QoS class is given."""
-    return fact.qos == "BE" or (fact.qos == "" and fact.priority_class in ("batch", "free"))
 
 
 def check_place(pod: Pod, be_root: str | None) -> str | None:

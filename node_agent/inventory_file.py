@@ -13,8 +13,8 @@
         name: web                                  # default: the uid
         namespace: shop
         workload: shop/web
-        qos: LS                                    # LSE LSR LS BE SYSTEM
-        priority_class: prod                       # prod mid batch free
+        qos: LS                                    # LSE LSR LS BE SYSTEM; default: BE for batch
+        priority_class: prod                       # prod mid batch free;  and free, else LS
         priority: 9500
         requests: {cpu_milli: 500, memory_bytes: 536870912}
         limits: {cpu_milli: 1000, memory_bytes: 1073741824}   # left out: no limit
@@ -57,6 +57,7 @@ _FLAGS = ("evictable", "host_app", "terminating")
 _CLASSES = (("qos", get_args(Qos)), ("priority_class", get_args(PriorityClass)))
 _POD = ("uid", "cgroup", *_TEXTS, *dict(_CLASSES), "priority", "requests", "limits", *_FLAGS)
 _AMOUNTS = ("cpu_milli", "memory_bytes")
+_CONTRADICTIONS = {("BE", "prod"), ("LSR", "mid"), ("LSR", "batch"), ("LSR", "free")}
 
 
 class FileInventory:
@@ -171,6 +172,7 @@ def _pod(path: str, key: str, content: object) -> Pod:
     for name, allowed in _CLASSES:
         if name in entry:
             fields[name] = _choice(path, f"{key}.{name}", entry[name], allowed)
+    fields["qos"] = _class(path, key, fields.get("qos", ""), fields.get("priority_class", ""))
     if "priority" in entry:
         fields["priority"] = _integer(path, f"{key}.priority", entry["priority"])
     for what in ("requests", "limits"):
@@ -185,6 +187,16 @@ def _pod(path: str, key: str, content: object) -> Pod:
                 raise InventoryError(f"{path}: {key}.{name}: expected true or false")
             fields[name] = entry[name]
     return Pod(PodFact(**fields), _group(path, f"{key}.cgroup", entry["cgroup"]))
+
+
+def _class(path: str, key: str, qos: str, priority_class: str) -> str:
+    """The QoS class, by priority where none is given; refuses pairs that contradict each other."""
+    if (qos, priority_class) in _CONTRADICTIONS:
+        raise InventoryError(
+            f"{path}: {key}: qos {qos} and priority_class {priority_class} contradict each other;"
+            " LSR goes with prod, BE with mid, batch or free"
+        )
+    return qos or ("BE" if priority_class in ("batch", "free") else "LS")
 
 
 def _mapping(

@@ -215,9 +215,7 @@ class Sampler:
                 if source.every_ms == 0 or second:
                     read = (source.file,)
                     values = meter.read(self._machine, read, source.parse, now_us)
-                    columns.update(
-                        zip(source.columns, values or _nothing(source.columns), strict=True)
-                    )
+                    columns |= _named(source.columns, values)
             meter.book()
         for step in self._best_effort_steps:
             meter = Meter(step.stats)
@@ -228,7 +226,7 @@ class Sampler:
                     values = meter.read(self._best_effort, files, parse, now_us)
                 except Vanished:
                     self._best_effort.leave()
-            columns.update(zip(step.columns, values or _nothing(step.columns), strict=True))
+            columns |= _named(step.columns, values)
             meter.book()
         return columns
 
@@ -291,8 +289,9 @@ class Sampler:
                 _LOG.info("%s is absent (%s); what it fills stays empty", name, reason)
 
 
-def _nothing(columns: tuple[str, ...]) -> tuple[Value, ...]:
-    return (None,) * len(columns)
+def _named(columns: tuple[str, ...], values: tuple[Value, ...] | None) -> dict[str, Value]:
+    """Values by column; None for each where there are none."""
+    return dict(zip(columns, values or (None,) * len(columns), strict=True))
 
 
 def _kernel_boot(root: str) -> str:

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import shutil
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from node_agent.cgroup.layout import Layout, detect
+from node_agent.inventory import InventoryError
+from node_agent.inventory_file import FileInventory, load
+from node_agent.inventory_node import NodeFactsError, node_facts, parse_cpu_list
+from schemas.records import PodFact
+from tests.node_agent.kernels import KERNELS
+
+FULL = """
+best_effort_root: demo/besteffort
+node:
+  cpu_allocatable_milli: 1900
+  memory_allocatable_bytes: 8000000000
+  cpu_reserved_milli: 100
+  labels: {pool: demo}
+pods:
+  - uid: web-0
+    cgroup: /demo/online/web/
+    name: web
+    namespace: shop
+    workload: shop/web
+    qos: LS
+    priority_class: prod
+    priority: 9500
+    requests: {cpu_milli: 500, memory_bytes: 1024}
+    limits: {cpu_milli: 1000}
+    host_app: true
+  - uid: job-0
+    cgroup: demo/besteffort/job
+    priority_class: batch
+    evictable: false
+"""
+
+
+@pytest.fixture
+def layout() -> Layout:
+    return detect(str(KERNELS / "v2-ubuntu"))
+
+
+def write(path: Path, text: str) -> str:
+    """Replace the file so that its stamp surely differs."""
+    new = path.with_suffix(".new")
+    new.write_text(textwrap.dedent(text))
+    new.replace(path)
+    return str(path)
+
+
+def test_every_field_arrives(tmp_path: Path, layout: Layout) -> None:
+    path = write(tmp_path / "inventory.yaml", FULL)
+    census = FileInventory(path, "n", layout, first_rev=7).poll(0)
+    record = census.record
+    assert (record.node, record.pods_rev, record.cpu_capacity_milli) == ("n", 7, 24_000)
+    assert (record.cpu_allocatable_milli, record.cpu_reserved_milli) == (1900, 100)
+    assert (record.memory_capacity_bytes, record.labels) == (131932508 * 1024, {"pool": "demo"})
+    job, web = record.pods
+    assert job == PodFact(
+        uid="job-0", name="job-0", qos="BE", priority_class="batch", evictable=False
+    )
+    assert web == PodFact(
+        uid="web-0",
+        name="web",
+        namespace="shop",
+        workload="shop/web",
+        qos="LS",
+        priority_class="prod",
+        priority=9500,
+        cpu_request_milli=500,
+        memory_request_bytes=1024,
+        cpu_limit_milli=1000,
+        host_app=True,
+    )
+    assert census.groups == ("demo/besteffort/job", "demo/online/web")
+    assert census.be_root == "demo/besteffort"
+    assert [pod.best_effort for pod in census.pods()] == [True, False]
+
+
+POD = "pods:\n  - uid: a\n    cgroup: g/a\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("pods: [", "not YAML"),
+        ("[]", "the file: expected keys"),
+        ("pod: []", "unknown key 'pod'; allowed: best_effort_root, node, pods"),
+        ("pods: {}", "pods: expected a list"),
+        ("node: {cpu: 1}", "node: unknown key 'cpu'"),
+        ("node: {cpu_reserved_milli: -1}", r"node.cpu_reserved_milli: -1 is outside"),
+        ("node: {cpu_reserved_milli: true}", "expected a whole number, found bool True"),
+        ("node: {cpu_reserved_milli: 1.5}", "expected a whole number, found float"),
+        ("node: {labels: {a: 1}}", "node.labels.a: expected text"),
+        ("pods: [{cgroup: g/a}]", r"pods\[0\].uid: missing"),
+        ("pods: [{uid: a}]", r"pods\[0\].cgroup: missing"),
+        ("pods: [{uid: a, cgroup: /}]", "names the hierarchy root"),
+        ("pods: [{uid: a, cgroup: ''}]", "expected text, found nothing"),
+        ("pods: [{uid: a, cgroup: g/../b}]", r"contains '\.\.'"),
+        (POD + "    qos: BEST", "'BEST' is unknown; allowed: LSE, LSR, LS, BE, SYSTEM"),
+        (POD + "    priority_class: high", "allowed: prod, mid, batch, free"),
+        (POD + "    qos: BE\n    priority_class: prod", "contradict each other"),
+        (POD + "    qos: LSR\n    priority_class: batch", "contradict each other"),
+        (POD + "    priority: high", "priority: expected a whole number"),
+        (POD + "    evictable: 1", "evictable: expected true or false"),
+        (POD + "    requests: {cpu: 1}", "requests: unknown key 'cpu'; allowed: cpu_milli"),
+        (POD + "    limits: {memory_bytes: 1Gi}", "limits.memory_bytes: expected a whole number"),
+        (POD + "  - uid: a\n    cgroup: g/b", r"pods\[1\].uid: 'a' is also pods\[0\]'s"),
+        (POD + "  - uid: b\n    cgroup: g/a/", r"pods\[1\].cgroup: 'g/a' is also pods\[0\]'s"),
+        (POD + "    qos: BE", "no best-effort root is set"),
+        ("best_effort_root: b\n" + POD + "    qos: BE", "is not below 'b'"),
+        ("best_effort_root: g/a\n" + POD + "    qos: BE", "is not below 'g/a'"),
+        ("best_effort_root: g\n" + POD, "overlaps the best-effort root 'g'"),
+        ("best_effort_root: g/a/x\n" + POD, "overlaps the best-effort root"),
+        ("best_effort_root: ..\n", "best_effort_root: group path"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_file_key_and_remedy(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = write(tmp_path / "inventory.yaml", text)
+    with pytest.raises(InventoryError, match=message) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_the_command_lines_root_wins(tmp_path: Path) -> None:
+    path = write(tmp_path / "i.yaml", "best_effort_root: x\n" + POD + "    qos: BE")
+    assert load(path, be_root="g")[2] == "g"
+
+
+def test_reload_on_change_and_the_last_good_one_holds(tmp_path: Path, layout: Layout) -> None:
+    path = tmp_path / "inventory.yaml"
+    source = FileInventory(write(path, POD), "n", layout, first_rev=1)
+    first = source.poll(0)
+    assert source.poll(1) is first
+    write(path, POD + "    priority: 5")
+    second = source.poll(2)
+    assert (second.record.pods_rev, second.record.pods[0].priority) == (2, 5)
+    write(path, POD + "    priority: oops")
+    assert source.poll(3) is second
+    assert "priority" in source.error
+    assert source.poll(4) is second
+    assert source.reload_errors == 1, "one bad content is one error, however often it is polled"
+    path.unlink()
+    assert source.poll(5) is second
+    write(path, POD + "    priority: 5\n")
+    assert source.poll(6) is second, "the same state has the same revision"
+    assert source.error == ""
+
+
+def test_the_order_of_the_file_does_not_matter(tmp_path: Path, layout: Layout) -> None:
+    path = tmp_path / "inventory.yaml"
+    pods = ["  - {uid: b, cgroup: g/b}\n", "  - {uid: a, cgroup: g/a}\n"]
+    source = FileInventory(write(path, "pods:\n" + "".join(pods)), "n", layout, first_rev=1)
+    first = source.poll(0)
+    assert [pod.uid for pod in first.record.pods] == ["a", "b"]
+    write(path, "pods:\n" + "".join(reversed(pods)))
+    assert source.poll(1) is first
+
+
+def test_a_moved_group_is_a_new_revision(tmp_path: Path, layout: Layout) -> None:
+    path = tmp_path / "inventory.yaml"
+    source = FileInventory(write(path, POD), "n", layout, first_rev=1)
+    assert source.poll(0).record.pods_rev == 1
+    write(path, POD.replace("g/a", "g/b"))
+    assert source.poll(1).record.pods_rev == 2
+
+
+def test_the_first_file_must_be_good(tmp_path: Path, layout: Layout) -> None:
+    with pytest.raises(InventoryError, match="write the file"):
+        FileInventory(str(tmp_path / "none.yaml"), "n", layout, first_rev=1).poll(0)
+    with pytest.raises(InventoryError, match="not YAML"):
+        FileInventory(write(tmp_path / "x", "a: ["), "n", layout, first_rev=1).poll(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("0\n", (0,)),
+        ("0-3", (0, 1, 2, 3)),
+        ("0-7,9,11,13,15\n", (0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15)),
+        ("0,2,4,6,8,10,12,14,16-31", (0, 2, 4, 6, 8, 10, 12, 14, *range(16, 32))),
+        ("\n", ()),
+    ],
+)
+def test_cpu_lists(text: str, cpus: tuple[int, ...]) -> None:
+    assert parse_cpu_list(text) == cpus
+
+
+def test_a_machine_that_says_nothing_is_an_error(tmp_path: Path, layout: Layout) -> None:
+    with pytest.raises(NodeFactsError, match="cannot read"):
+        node_facts("n", Layout(str(tmp_path), layout.controllers, None), None)
+
+
+def test_a_cpu_that_goes_offline_lowers_the_capacity(tmp_path: Path) -> None:
+    root = tmp_path / "k"
+    shutil.copytree(KERNELS / "v2-ubuntu", root)
+    source = FileInventory(write(tmp_path / "i", POD), "n", detect(str(root)), first_rev=1)
+    assert source.poll(0).record.cpu_capacity_milli == 24_000
+    (root / "sys/devices/system/cpu/online").write_text("0,2\n")
+    later = source.poll(10_000_000).record
+    assert (later.cpu_capacity_milli, later.pods_rev) == (2000, 2)
+
+
+def test_unreadable_file_keeps_the_last_good_one(tmp_path: Path, layout: Layout) -> None:
+    path = tmp_path / "inventory.yaml"
+    source = FileInventory(write(path, POD), "n", layout, first_rev=1)
+    first = source.poll(0)
+    path.unlink()
+    path.mkdir()
+    assert source.poll(1) is first
+    assert source.error
