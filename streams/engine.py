@@ -132,8 +132,8 @@ class PartitionEngine:
                 await self._pump()
             except OutputFailed as error:
                 self._lost(error)
-            except Exception:
-                self._bug()
+            except Exception as error:  # noqa: BLE001  # one partition's bug stops that one
+                self._bug(error)
 
     async def pump(self) -> None:
         """Side inputs have advanced: go on where a tick waited."""
@@ -143,8 +143,8 @@ class PartitionEngine:
                     await self._pump()
                 except OutputFailed as error:
                     self._lost(error)
-                except Exception:
-                    self._bug()
+                except Exception as error:  # noqa: BLE001  # same
+                    self._bug(error)
 
     async def _through_gate(self, records: Sequence[Record]) -> Sequence[Record]:
         """The records to fold; shuts or opens the gate as their offsets say."""
@@ -264,7 +264,9 @@ class PartitionEngine:
         self.restart()
         self._ports.recover(self.partition)
 
-    def _bug(self) -> None:
-        log.exception("partition %d stops after offset %d: a bug", self.partition, self.at)
+    def _bug(self, error: Exception) -> None:
+        log.error(
+            "partition %d stops after offset %d: a bug", self.partition, self.at, exc_info=error
+        )
         self._ports.metrics.add("bugs_total", self.partition)
         self.stop()

@@ -31,14 +31,16 @@ class Receiver(Desk, Protocol):
         """An exception that should not exist."""
 
 
-class WorkerApp(faust.App):  # type: ignore[misc]  # Faust ships no types
-    """A Faust app whose consumer asks `desk` for positions."""
+class WorkerApp(faust.App):
+    """A Faust app whose consumer asks the worker for positions."""
 
-    desk: Receiver
+    receiver: Receiver
     samples: str
 
     def _new_transport(self) -> BatchTransport:
-        return BatchTransport(self.conf.broker_consumer, self)
+        transport = BatchTransport(self.conf.broker_consumer, self)
+        transport.desk, transport.samples = self.receiver, self.samples
+        return transport
 
 
 def build(settings: WorkerSettings, receiver: Receiver) -> WorkerApp:
@@ -68,7 +70,7 @@ def build(settings: WorkerSettings, receiver: Receiver) -> WorkerApp:
         producer_request_timeout=settings.request_timeout_s,
         loghandlers=[],
     )
-    app.desk = receiver
+    app.receiver = receiver
     app.samples = settings.topic("samples")
     topic = app.topic(
         app.samples, key_serializer="raw", value_serializer="raw", value_type=bytes, acks=False

@@ -16,7 +16,12 @@ class HealthServer:
     """``live`` and ``ready`` say "" or what is wrong; the server answers 200 or 503 with that."""
 
     def __init__(
-        self, host: str, port: int, metrics: Metrics, live: Callable[[], str], ready: Callable[[], str]
+        self,
+        host: str,
+        port: int,
+        metrics: Metrics,
+        live: Callable[[], str],
+        ready: Callable[[], str],
     ) -> None:
         self._host = host
         self._port = port

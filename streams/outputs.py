@@ -141,7 +141,7 @@ class Outputs:
         if self._producer is None:
             raise OutputFailed("the producer is being renewed")
         try:
-            return await self._producer.send(
+            future: asyncio.Future[Any] = await self._producer.send(
                 self._settings.topic(topic),
                 value=value,
                 key=key,
@@ -150,6 +150,7 @@ class Outputs:
             )
         except KafkaError as error:
             raise OutputFailed(repr(error)) from error
+        return future
 
     def _track(self, partition: int, topic: str, future: asyncio.Future[Any]) -> None:
         waiting = self._unacked[partition]

@@ -79,9 +79,7 @@ class Recovery:
         )  # fmt: skip
         return Found(state, mute_until, image_at, end)
 
-    async def _without_image(
-        self, where: TopicPartition, end: int
-    ) -> tuple[PartitionState, int]:
+    async def _without_image(self, where: TopicPartition, end: int) -> tuple[PartitionState, int]:
         """A log that is whole and short is folded from its beginning: that is exact.
 
         Otherwise the last ``cold_lookback_ms`` are folded without a word: what they led to was

@@ -113,7 +113,9 @@ class SideReader:
             await self._consumer.stop()
             self._consumer = None
 
-    async def own(self, partition: int, applied: Mapping[str, int], *, cold: bool) -> dict[str, int]:
+    async def own(
+        self, partition: int, applied: Mapping[str, int], *, cold: bool
+    ) -> dict[str, int]:
         """Begin to buffer for a partition whose state has applied ``applied``.
 
         Returns the vector to start from: ``applied``, and where news begin for a cold partition.

@@ -11,11 +11,12 @@ flight in Faust's fetcher, and Faust's own seeks (to committed offsets, after re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from aiokafka.errors import IllegalStateError, KafkaError
 from faust.transport.drivers.aiokafka import Consumer, Transport
+from faust.transport.consumer import RecordMap
 from faust.types import TP
 
 FETCH_S = 0.25  # how long a fetch waits, so that a seek asked for meanwhile waits no longer
@@ -62,17 +63,22 @@ class Batch:
         self.value = records
 
 
-class BatchConsumer(Consumer):  # type: ignore[misc]  # Faust ships no types
+class BatchConsumer(Consumer):
     """Faust's consumer, with our positions and our committed offsets."""
 
-    async def _getmany(self, active_partitions: Any, timeout: float) -> Mapping[TP, Any]:
-        desk: Desk = self.app.desk
-        topic: str = self.app.samples
+    transport: BatchTransport
+
+    async def _getmany(
+        self,
+        active_partitions: set[TP] | None,
+        timeout: float,  # noqa: ASYNC109  # Faust's signature
+    ) -> RecordMap:
+        desk, topic = self.transport.desk, self.transport.samples
         owned = frozenset(tp.partition for tp in self.assignment() if tp.topic == topic)
         desk.on_assignment(owned, self.app.consumer_generation_id)
         await self._seek_as_asked(desk, topic)
         ready = {TP(topic, partition) for partition in desk.deliverable() & owned}
-        ready &= active_partitions
+        ready &= active_partitions or set()
         if not ready:  # aiokafka would take an empty set for "all"
             await asyncio.sleep(IDLE_S)
             return {}
@@ -94,15 +100,18 @@ class BatchConsumer(Consumer):  # type: ignore[misc]  # Faust ships no types
         return iter(self.assignment())
 
     def _new_offset(self, tp: TP) -> int | None:
-        desk: Desk = self.app.desk
-        return desk.committable(tp.partition) if tp.topic == self.app.samples else None
+        if tp.topic != self.transport.samples:
+            return None
+        return self.transport.desk.committable(tp.partition)
 
     def _should_commit(self, tp: TP, offset: int) -> bool:
         """Also backwards: a group that was reset ahead of the image becomes truthful again."""
         return bool(self._committed_offset[tp] != offset)
 
 
-class BatchTransport(Transport):  # type: ignore[misc]  # Faust ships no types
-    """Faust's aiokafka transport with the consumer above."""
+class BatchTransport(Transport):
+    """Faust's aiokafka transport with the consumer above; ``samples`` is the topic's full name."""
 
     Consumer = BatchConsumer
+    desk: Desk
+    samples: str

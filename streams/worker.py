@@ -22,7 +22,7 @@ from schemas.records import Installation
 from streams import faust_app, installation
 from streams.engine import Gate, PartitionEngine, Ports
 from streams.health import HealthServer
-from streams.images import ImageReader, ImageWriter
+from streams.images import ImageWriter
 from streams.log_clock import LogClock
 from streams.metrics import Metrics
 from streams.outputs import OutputFailed, Outputs
@@ -89,7 +89,12 @@ class Worker:
         try:
             installed = await installation.find(self.settings)
             self.recovery = Recovery(
-                self.settings, self.metrics, self._probe, installed.incarnation, self.side, self.clock
+                self.settings,
+                self.metrics,
+                self._probe,
+                installed.incarnation,
+                self.side,
+                self.clock,
             )
             self.port = await health.start()
             await self.outputs.start()
@@ -145,9 +150,7 @@ class Worker:
         if self._stopping.is_set():
             return
         kept = partitions & self.engines.keys()
-        log.info(
-            "generation %d: %d partitions, %d kept", generation, len(partitions), len(kept)
-        )
+        log.info("generation %d: %d partitions, %d kept", generation, len(partitions), len(kept))
         for partition in self.engines.keys() - partitions:
             self._drop(partition)
         for partition in kept:

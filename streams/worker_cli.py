@@ -26,7 +26,9 @@ NOISY = ("aiokafka", "faust", "mode", "streams.transport", "streams.faust_app")
 @app.callback(invoke_without_command=True)
 def worker(
     context: typer.Context,
-    brokers: str = typer.Option("127.0.0.1:9092", envvar="SLACKWATER_BROKERS", help="host:port,..."),
+    brokers: str = typer.Option(
+        "127.0.0.1:9092", envvar="SLACKWATER_BROKERS", help="host:port,..."
+    ),
     prefix: str = typer.Option(PREFIX, envvar="SLACKWATER_PREFIX", help="Prefix of the topics."),
     metrics_host: str = typer.Option("127.0.0.1", help="Where to serve health and metrics."),
     metrics_port: int = typer.Option(0, min=0, max=65535, help="0: a free port, see the log."),
