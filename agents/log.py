@@ -47,7 +47,7 @@ class TickEntry:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One record to publish; dedupe key is (partition, ``offset``, ``node``, ``decider``, topic)."""
+    """One record to publish; key (partition, ``offset``, ``node``, ``decider``, topic)."""
 
     topic: str
     key: bytes

@@ -1,27 +1,163 @@
 """The four lines of each pod and node: limit, usage, short-term and long-term reservation.
 
-`agents.fold` asks `need_of` what a pod will need; `agents.step` reports each node now and then.
+`agents.fold` asks `need_of` what a pod will need; `agents.step` has each node reported now and
+then. Both reservations are maxima of their window (the last 5 to 6 minutes, the last 50 to 60) and
+a margin, capped at capacity; percentiles are nearest-rank-floor, as the peer's
+(`metriccache/util.go`).
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
-from agents.table import Array, Bools, Field, Ints
+from agents import windows
+from agents.classes import HIGH, HOST
+from agents.log import Output
+from agents.table import ABSENT, Array, Bools, Field, Ints
+from schemas.records import Reservation
 
-NODE_FIELDS = (Field("report_ms", fill=-1),)  # log time of the last report
+if TYPE_CHECKING:
+    from agents.state import PartitionState, Seat
+    from agents.tick_view import TickView
+
+NODE_FIELDS = (Field("report_ms", fill=ABSENT),)  # log time of the last report
 POD_FIELDS: tuple[Field, ...] = ()
+PERCENTILES = (50, 90, 95, 99)
+LINES = ("limit", "usage", "short", "long")
 
 
-def need_of(short_peak: Array, request: Ints, lse: Bools, warm: Bools, margin_percent: int) -> Ints:
+def line_of(peak: Array, margin_percent: int) -> Ints:
+    """[n, 2] milli and bytes from peaks in milli and KiB, with a margin; ABSENT stays."""
+    line = peak.astype(np.int64) * (100 + margin_percent) // 100
+    line[:, 1] <<= 10
+    result: Ints = np.where(peak >= 0, line, ABSENT)
+    return result
+
+
+def need_of(
+    short_peak: Array, request: Ints, lse: Bools, warm: Bools, margin_percent: int
+) -> Ints:  # fmt: skip
     """What high-priority pods will need [n, 2] (milli, bytes).
 
     ``short_peak`` [n, 2] milli and KiB, ABSENT without a value: then the request stands. While a
     pod's own history is young, the larger of request and line. LSE keeps its CPU request.
     """
-    line = short_peak.astype(np.int64) * (100 + margin_percent) // 100
-    line[:, 1] <<= 10
+    line = line_of(short_peak, margin_percent)
     need = np.where(warm[:, None], line, np.maximum(line, request))
-    need = np.where(short_peak >= 0, need, request)
+    need = np.where(line >= 0, need, request)
     need[:, 0] = np.where(lse, request[:, 0], need[:, 0])
     return need
+
+
+def percentiles(rings: Array) -> Array:
+    """[n, PERCENTILES] nearest-rank-floor percentiles of [n, SECONDS]; ABSENT of an empty one."""
+    ordered = np.sort(rings, axis=1)
+    nothing = np.add.reduce(ordered < 0, axis=1, dtype=np.int64)
+    count = rings.shape[1] - nothing
+    rank = np.maximum(count[:, None] * np.array(PERCENTILES) // 100 - 1, 0) + nothing[:, None]
+    result: Array = np.take_along_axis(ordered, np.minimum(rank, rings.shape[1] - 1), axis=1)
+    return result
+
+
+def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output]) -> None:
+    """A `Reservation` for each node ``chosen`` (indexes of the view)."""
+    if not len(chosen):
+        return
+    rows = view.rows[chosen]
+    nodes = state.nodes
+    slots, owner, _ = state.slots_of(rows)
+    capacity = nodes.take("capacity", rows)
+    lines, high = _pod_lines(state, slots, capacity.take(owner, axis=0))
+    totals = _node_lines(rows, lines, high, owner, capacity)
+    ring = nodes.take("ring", rows)
+    ranks = percentiles(ring.reshape(-1, windows.SECONDS)).reshape(len(rows), -1, len(PERCENTILES))
+    last = nodes["second"].take(rows) % windows.SECONDS
+    system = ring[np.arange(len(rows)), 2:4, last].astype(np.int64)
+    figures: dict[str, Any] = {
+        "warm": (nodes["event_ms"].take(rows) - nodes["since_ms"].take(rows)).tolist(),
+        "totals": totals.tolist(),
+        "ranks": ranks.tolist(),
+        "system": np.maximum(system, 0).tolist(),
+        "pods": [[lines[k, :, unit].tolist() for k in range(len(LINES))] for unit in range(2)],
+    }
+    end = np.cumsum(nodes["count"].take(rows)).tolist()
+    begin = 0
+    for i, at in enumerate(chosen.tolist()):
+        seat = view.seats[at]
+        record = _record(view, seat, i, slice(begin, end[i]), figures)
+        begin = end[i]
+        key = seat.name.encode()
+        out.append(Output("reservations", key, record, view.cause.offset, seat.name, "reservation"))
+
+
+def _pod_lines(state: PartitionState, slots: Ints, capacity: Ints) -> tuple[Array, Bools]:
+    """[LINES, n, 2] in milli and bytes, ABSENT where unknown; and which pods are high."""
+    pods, rule = state.pods, state.law.reservation
+    live = pods.take("live", slots)
+    lines = np.stack(
+        [
+            pods.take("request", slots),
+            np.stack([pods["milli"].take(slots), pods["size"].take(slots)], axis=1),
+            np.minimum(line_of(live[:, windows.SHORT], rule.short_margin_percent), capacity),
+            np.minimum(line_of(live[:, windows.LONG], rule.long_margin_percent), capacity),
+        ]
+    )
+    roles = pods["roles"].take(slots)
+    return lines, (roles & (HIGH | HOST)) == HIGH
+
+
+def _node_lines(
+    rows: Ints, lines: Array, high: Bools, owner: Ints, capacity: Ints
+) -> Array:  # fmt: skip
+    """[r, LINES, 2]: sums over high pods; a reservation without a value stands at the request."""
+    filled = np.maximum(lines, 0)
+    filled[2:] = np.where(lines[2:] >= 0, lines[2:], lines[0])
+    filled *= high[:, None]
+    sums = np.zeros((len(LINES), len(rows) + 1, 2), dtype=np.int64)
+    running = np.concatenate(
+        [np.zeros((len(LINES), 1, 2), dtype=np.int64), np.cumsum(filled, axis=1, dtype=np.int64)],
+        axis=1,
+    )
+    end = np.cumsum(np.bincount(owner, minlength=len(rows)))
+    sums[:, 1:] = running[:, end]
+    totals = np.diff(sums, axis=1).transpose(1, 0, 2)
+    totals[:, 2:] = np.minimum(totals[:, 2:], capacity[:, None])
+    return totals
+
+
+def _record(
+    view: TickView, seat: Seat, i: int, here: slice, figures: dict[str, Any]
+) -> Reservation:
+    totals, ranks, pods = figures["totals"][i], figures["ranks"][i], figures["pods"]
+    cpu, memory = (
+        {name: pair[u] for name, pair in zip(LINES, totals, strict=True)} for u in (0, 1)
+    )
+    system = figures["system"][i]
+    return Reservation(
+        node=seat.name,
+        cause=view.cause,
+        warm_ms=max(figures["warm"][i], 0),
+        cpu_milli=cpu,
+        memory_bytes=memory,
+        cpu_percentiles_milli=_ranked(ranks, 0, 0),
+        memory_percentiles_bytes=_ranked(ranks, 1, 10),
+        system_cpu_milli=system[0],
+        system_memory_bytes=system[1] << 10,
+        reclaimable_cpu_milli=max(cpu["limit"] - cpu["short"], 0),
+        reclaimable_memory_bytes=max(memory["limit"] - memory["short"], 0),
+        pods=seat.uids,
+        pod_cpu_milli={name: pods[0][k][here] for k, name in enumerate(LINES)},
+        pod_memory_bytes={name: pods[1][k][here] for k, name in enumerate(LINES)},
+    )
+
+
+def _ranked(ranks: list[list[int]], first: int, shift: int) -> dict[str, int]:
+    """Percentiles by name: of the node, and of its online pods and its system by prefix."""
+    return {
+        f"{prefix}p{percent}": ranks[series + first][k] << shift
+        for prefix, series in (("", 4), ("online_", 0), ("system_", 2))
+        for k, percent in enumerate(PERCENTILES)
+        if ranks[series + first][k] >= 0
+    }

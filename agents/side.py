@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents import inventory
+from agents import evict_memory, inventory
 from agents.emit import cause_of, decision
 from agents.log import Output, SideRecord, TickEntry
 from agents.state import lent_sum
 from schemas.errors import BadPolicy
 from schemas.policy import digest, parse
-from schemas.records import FLEET_KEY, FleetFacts, Inventory, LedgerEntry, PolicyRecord
+from schemas.records import FLEET_KEY, Ack, FleetFacts, Inventory, LedgerEntry, PolicyRecord
 
 if TYPE_CHECKING:
     from agents.state import PartitionState
@@ -53,6 +53,9 @@ def _apply(state: PartitionState, side: SideRecord, versions: list[tuple[str, in
     elif side.topic == "fleet":
         if isinstance(record, FleetFacts) and side.key == FLEET_KEY:
             state.facts, state.facts_ms = record, state.log_ms
+    elif side.topic == "acks":
+        if isinstance(record, Ack):
+            evict_memory.note_ack(state, record)
     elif side.topic == "ledger":
         _ledger(state, side.key, record)
 

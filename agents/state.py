@@ -15,8 +15,16 @@ from zlib import crc32
 import msgspec
 import numpy as np
 
-from agents import capacity, evict_memory, fold, interference, inventory, reservation
-from agents import suppress, windows
+from agents import (
+    capacity,
+    evict_memory,
+    fold,
+    interference,
+    inventory,
+    reservation,
+    suppress,
+    windows,
+)
 from agents.table import ABSENT, Array, Ints, Table, spans
 from schemas.policy import Policy
 from schemas.records import FleetFacts

@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agents import suppress, ticks
+from agents import (
+    capacity,
+    evict_memory,
+    health,
+    interference,
+    reports,
+    suppress,
+    tick_view,
+    ticks,
+)
 from agents.admission import admit
 from agents.fold import fold
 from agents.log import Entry, Output, TickEntry
@@ -49,9 +58,15 @@ def _decide_samples(state: PartitionState, wave: Wave, out: list[Output]) -> Non
     if wave.rows:
         folded = fold(state, wave)
         suppress.decide(state, wave, folded, out)
+        evict_memory.decide(state, wave, folded, out)
+        interference.note(state, folded)
 
 
 def _decide_tick(state: PartitionState, offset: int, out: list[Output]) -> None:
     """What time decides: silence, capacity, reports, the lease."""
     ticks.forget_silent(state)
     ticks.renew(state, offset, out)
+    view = tick_view.look(state, offset)
+    capacity.decide(state, view, out)
+    reports.report(state, view, out)
+    health.report(state, view, out)

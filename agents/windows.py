@@ -40,7 +40,7 @@ NOW_SHORT, NOW_LONG, SHORT, LONG = (slice(i, i + 2) for i in (0, 2, 4, 6))
 _RINGS = (
     ("minute", "minutes", SHORT_MS, NOW_SHORT, SHORT),
     ("tenth", "tenths", LONG_MS, NOW_LONG, LONG),
-)  # noqa: E501
+)
 
 
 def kib(size_bytes: Ints) -> Ints:

@@ -1,0 +1,41 @@
+"""Guards that come after the law: bounded steps, hysteresis, cool-downs; all in milliseconds.
+
+Shared by the deciders; pure functions over arrays or numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agents.table import Array, Bools
+
+MILLION = 1_000_000
+SMALL_PERMILLE = 10
+"""Changes below this share of capacity are not published, however large beside a small value."""
+
+
+def rise(capacity: Array, permille_per_min: int, elapsed_ms: Array) -> Array:
+    """The largest rise in ``elapsed_ms``; exact below 2^63, at most the whole capacity."""
+    ppm = np.minimum(elapsed_ms * permille_per_min // 60, MILLION)
+    result: Array = capacity // MILLION * ppm + capacity % MILLION * ppm // MILLION
+    return result
+
+
+def changed(said: Array, now: Array, capacity: Array, permille: int) -> Bools:
+    """More than ``permille`` of what was said and not small beside capacity; or fallen to zero."""
+    far = np.abs(now - said)
+    beyond = (far * 1000 > said * permille) & (far * 1000 >= capacity * SMALL_PERMILLE)
+    result: Bools = (beyond & (far > 0)) | ((now == 0) & (said > 0))
+    return result
+
+
+def due(log_ms: int, last_ms: Array, phase: Array, period_ms: int) -> Bools:
+    """Once a period, each at its own moment of it, also what was never done before."""
+    shift = phase % period_ms
+    passed: Bools = (log_ms + shift) // period_ms != (last_ms + shift) // period_ms
+    return passed
+
+
+def cooled(log_ms: int, last_ms: int, cooldown_ms: int) -> bool:
+    """Whether the last act is long enough ago; ``last_ms`` below 0: never acted."""
+    return last_ms < 0 or log_ms - last_ms >= cooldown_ms
