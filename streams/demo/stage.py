@@ -98,6 +98,10 @@ class Stage:
             self.trace.steps.append(Step(since, mono_us, milli, up))
             self._load = None
 
+    def drop_step(self) -> None:
+        """The load that stands now is no step to be judged."""
+        self._load = None
+
     async def _read(self) -> None:
         pipe = self.child.process.stdout
         assert pipe is not None, "the workbench is started with pipes"

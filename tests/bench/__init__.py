@@ -1,1 +1,1 @@
-"""Benches: `python -m tests.bench.NAME`; each ends with one line of JSON, exit 1 when a goal is missed."""
+"""Benches, `python -m tests.bench.NAME`: each ends with a line of JSON, exit 1 for a missed goal."""
