@@ -1,0 +1,321 @@
+"""The second stage: a Faust app that computes fleet facts and keeps the public windowed tables.
+
+Run by `slackwater fleet`. Two agents, both fed raw bytes and letting no exception out:
+
+- ``facts`` reads what every partition says of its nodes on `fleet` and publishes `FleetFacts`.
+  All of its state is on that topic: at start the newest record of each key is read, older ones
+  are not folded again, and nothing is published for them. The arithmetic is `agents.fleet`.
+- ``minutes`` counts reservations, signals and capacity into `streams.tables`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import faust
+from aiokafka.errors import KafkaError
+
+from agents.fleet import Fleet, due
+from schemas import codec, policy
+from schemas.errors import BadPolicy, BadRecord
+from schemas.records import (
+    FLEET_KEY,
+    INSTALLATION_KEY,
+    DeadLetter,
+    FleetFacts,
+    Installation,
+    PartitionHealth,
+    PolicyRecord,
+)
+from schemas.topics import PREFIX, full_name
+from streams.metrics import Metric, Metrics
+from streams.tables import SOURCES, MinuteTable, read_source
+from streams.topic_reader import (
+    POLL_MS,
+    CannotRun,
+    consumer,
+    newest_by_key,
+    partitions_of,
+    producer,
+    started,
+)
+from streams.topics_admin import DEFAULT_POLICY, states
+
+log = logging.getLogger(__name__)
+
+METRICS: tuple[Metric, ...] = (
+    Metric("slackwater_fleet_records_total", "counter", "Records read", ("topic", "outcome")),
+    Metric("slackwater_fleet_facts_total", "counter", "Fleet facts published"),
+    Metric("slackwater_fleet_revision", "gauge", "Offset of the newest record counted"),
+    Metric("slackwater_fleet_nodes", "gauge", "Nodes of fresh partitions"),
+    Metric("slackwater_fleet_silent_nodes", "gauge", "Silent nodes"),
+    Metric("slackwater_fleet_ill_permille", "gauge", "Ill nodes of all, in permille"),
+    Metric("slackwater_fleet_partitions_missing", "gauge", "Partitions not heard, or stale"),
+    Metric("slackwater_fleet_eviction_budget", "gauge", "Evictions of this cool-down, fleet-wide"),
+    Metric("slackwater_fleet_minutes_rows", "gauge", "Rows of the windowed table in memory"),
+    Metric("slackwater_fleet_pruned_total", "counter", "Rows dropped as old"),
+    Metric("slackwater_dead_letters_total", "counter", "Unusable records", ("topic", "reason")),
+    Metric("slackwater_bugs_total", "counter", "Exceptions of our own code", ("topic",)),
+)
+PRUNE_S = 30.0
+RETRY_S = 1.0
+HEAD_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """Where the second stage finds its broker, and how fast it notices a lost member."""
+
+    brokers: str
+    prefix: str = PREFIX
+    session_timeout_s: float = 10.0
+    heartbeat_s: float = 2.0
+
+    def topic(self, name: str) -> str:
+        """The broker's name of a topic of the table."""
+        return full_name(self.prefix, name)
+
+
+class FleetStage:
+    """One process of the second stage; `run` until told to stop."""
+
+    def __init__(self, settings: FleetSettings, metrics: Metrics) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.policy: policy.Policy | None = None
+        self.fleet = Fleet(0, 0)
+        self.said: FleetFacts | None = None
+        self.said_ms = 0
+        self._producer: Any = None
+        self._first_offset = 0  # of `fleet`: records before it were read at start
+        self.app = self._build()
+        self.minutes = MinuteTable(self.app)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until ``stop`` is set. Raises CannotRun when the topics are missing or the app died."""
+        await self._prepare()
+        brokers = self.settings.brokers
+        async with started(producer(brokers), brokers) as self._producer:
+            follow = asyncio.create_task(self._follow_policy())
+            await self.app.start()
+            log.info("fleet runs: %d partitions", self.fleet.partitions)
+            try:
+                await self.app.wait(stop.wait())
+            finally:
+                follow.cancel()
+                await asyncio.gather(follow, return_exceptions=True)
+                await self.app.stop()
+        if not stop.is_set():
+            raise CannotRun("the stream engine ended by itself; the log above says why")
+
+    def _build(self) -> faust.App:
+        settings = self.settings
+        app = faust.App(
+            f"{settings.prefix}fleet",
+            broker=[f"kafka://{broker.strip()}" for broker in settings.brokers.split(",")],
+            autodiscover=False,
+            store="memory://",
+            broker_session_timeout=settings.session_timeout_s,
+            broker_heartbeat_interval=settings.heartbeat_s,
+            broker_request_timeout=30.0,
+            broker_commit_interval=1.0,
+            consumer_auto_offset_reset="earliest",
+            stream_buffer_maxsize=1024,
+            stream_wait_empty=False,
+            producer_linger=0.02,
+            producer_request_timeout=30.0,
+            table_standby_replicas=0,
+            topic_allow_declare=False,
+            topic_disable_leader=True,
+            web_enabled=False,
+            loghandlers=[],
+        )
+        raw: dict[str, Any] = {"key_type": bytes, "value_type": bytes}
+        raw |= {"key_serializer": "raw", "value_serializer": "raw"}
+        sources = {settings.topic(name): name for name in SOURCES}
+
+        async def facts(stream: Any) -> None:
+            async for event in stream.events():
+                await self._guarded("fleet", event, self._on_health)
+
+        async def minutes(stream: Any) -> None:
+            async for event in stream.events():
+                await self._guarded(sources[event.message.topic], event, self._on_source)
+
+        async def prune() -> None:
+            gone = self.minutes.prune()
+            self.metrics.add("fleet_pruned_total", by=gone)
+            self.metrics.put("fleet_minutes_rows", value=len(self.minutes))
+
+        app.agent(app.topic(settings.topic("fleet"), **raw), name="facts")(facts)
+        app.agent(app.topic(*sources, **raw), name="minutes")(minutes)
+        app.timer(PRUNE_S)(prune)
+        return app
+
+    async def _guarded(self, topic: str, event: Any, handle: Any) -> None:
+        """Handle one record; a bad one becomes a dead letter, and nothing is raised."""
+        message = event.message
+        try:
+            outcome = "tombstone" if message.value is None else await handle(topic, message)
+        except BadRecord as error:
+            await self._dead_letter(topic, message, error)
+            outcome = "bad"
+        except Exception:
+            # Faust would skip the record without a word, or end the agent.
+            log.exception("a bug: %s/%d at %d", topic, message.partition, message.offset)
+            self.metrics.add("bugs_total", topic)
+            outcome = "bug"
+        self.metrics.add("fleet_records_total", topic, outcome)
+
+    async def _on_health(self, topic: str, message: Any) -> str:
+        if message.offset < self._first_offset:
+            return "known"
+        if message.key in (FLEET_KEY, INSTALLATION_KEY):
+            return "own"
+        health = codec.read(topic, message.key, message.value, message.headers)
+        at_ms = _log_ms(message)
+        if not self.fleet.fold(_partition_of(message.key, health), at_ms, message.offset, health):
+            return "other"
+        await self._say(self.fleet.facts(self.policy))
+        return "folded"
+
+    async def _say(self, facts: FleetFacts) -> None:
+        now_ms = self.fleet.now_ms
+        self._show(facts)
+        if not due(facts, now_ms, self.said, self.said_ms):
+            return
+        value, name = codec.encode(facts), self.settings.topic("fleet")
+        try:
+            await self._producer.send_and_wait(
+                name, value=value, key=FLEET_KEY, headers=codec.JSON_HEADERS
+            )
+        except KafkaError as error:  # the next record says it again; silence means no evictions
+            log.warning("fleet facts not published: %s", error)
+            return
+        self.said, self.said_ms = facts, now_ms
+        self.metrics.add("fleet_facts_total")
+
+    async def _on_source(self, topic: str, message: Any) -> str:
+        said = read_source(topic, message.key, message.value, message.headers, _log_ms(message))
+        return self.minutes.count(topic, said)
+
+    async def _dead_letter(self, topic: str, message: Any, error: BadRecord) -> None:
+        """Write a dead letter and wait for it; while the broker is away this record waits."""
+        log.warning("%s/%d at %d: %s", topic, message.partition, message.offset, error)
+        self.metrics.add("dead_letters_total", topic, error.reason)
+        value = message.value or b""
+        letter = DeadLetter(
+            topic=topic,
+            partition=message.partition,
+            offset=message.offset,
+            reason=error.reason,
+            detail=error.detail[:200],
+            key_hex=(message.key or b"")[:HEAD_BYTES].hex(),
+            head_hex=value[:HEAD_BYTES].hex(),
+            size_bytes=len(value),
+        )
+        name = self.settings.topic("dead-letters")
+        while True:
+            try:
+                await self._producer.send_and_wait(
+                    name,
+                    value=codec.encode(letter),
+                    key=topic.encode(),
+                    headers=codec.JSON_HEADERS,
+                )
+            except KafkaError:
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+    async def _prepare(self) -> None:
+        """Check the topics, and read the state that `fleet` and `policies` keep."""
+        settings = self.settings
+        for state in await states(settings.brokers, settings.prefix):
+            if not state.exists or state.partitions != state.expected_partitions:
+                raise CannotRun(
+                    f"topic {state.name} has {state.partitions} partitions, expected "
+                    f"{state.expected_partitions or 'some'}: `slackwater topics create` makes "
+                    "what is missing, `slackwater topics list` shows what differs"
+                )
+        newest = await newest_by_key(settings.brokers, settings.topic("fleet"))
+        record = newest.pop(INSTALLATION_KEY, None)
+        if record is None:
+            raise CannotRun(
+                f"{settings.topic('fleet')} has no installation record: run "
+                "`slackwater topics create` once"
+            )
+        installation = codec.decode(Installation, record.value)
+        self.fleet = Fleet(installation.partitions, installation.incarnation)
+        for known in (await newest_by_key(settings.brokers, settings.topic("policies"))).values():
+            self._on_policy(known)
+        self._resume(newest.pop(FLEET_KEY, None), newest, record.offset)
+
+    def _resume(self, facts: Any, healths: dict[bytes | None, Any], at: int) -> None:
+        """Fold the newest health of each partition, and keep the shares that facts gave out."""
+        for one in sorted(healths.values(), key=lambda one: one.offset):
+            try:
+                health = codec.decode(PartitionHealth, one.value)
+                self.fleet.fold(_partition_of(one.key, health), one.timestamp, one.offset, health)
+            except BadRecord as error:
+                log.warning("fleet at %d: %s", one.offset, error)
+        offsets = [at, *(one.offset for one in healths.values())]
+        if facts is not None:
+            offsets.append(facts.offset)
+            self._resume_shares(facts)
+        self._first_offset = max(offsets) + 1
+
+    def _resume_shares(self, record: Any) -> None:
+        try:
+            facts = codec.decode(FleetFacts, record.value)
+        except BadRecord as error:
+            log.warning("fleet at %d: %s", record.offset, error)
+            return
+        if self.policy is not None and len(facts.budgets) == self.fleet.partitions:
+            self.fleet.slot = record.timestamp // self.policy.evict_memory.cooldown_ms
+            self.fleet.shares = facts.budgets
+
+    async def _follow_policy(self) -> None:
+        """Take over policies as they are published; a bad one leaves the last good in force."""
+        settings = self.settings
+        async with started(consumer(settings.brokers), settings.brokers) as client:
+            client.assign(await partitions_of(client, settings.topic("policies")))
+            while True:
+                for records in (await client.getmany(timeout_ms=POLL_MS)).values():
+                    for record in records:
+                        self._on_policy(record)
+
+    def _on_policy(self, record: Any) -> None:
+        if record.key != DEFAULT_POLICY.encode() or record.value is None:
+            return
+        try:
+            text = codec.decode(PolicyRecord, record.value).text
+            self.policy = policy.parse(text, f"policies at {record.offset}")
+        except (BadRecord, BadPolicy) as error:
+            log.warning("policy ignored: %s", error)
+
+    def _show(self, facts: FleetFacts) -> None:
+        put = self.metrics.put
+        put("fleet_revision", value=facts.revision)
+        put("fleet_nodes", value=facts.nodes)
+        put("fleet_silent_nodes", value=facts.silent)
+        put("fleet_ill_permille", value=facts.ill_permille)
+        put("fleet_partitions_missing", value=self.fleet.partitions - facts.partitions_seen)
+        put("fleet_eviction_budget", value=sum(facts.budgets))
+
+
+def _log_ms(message: Any) -> int:
+    """Append time; Faust keeps it in seconds."""
+    seconds: float = message.timestamp
+    return round(seconds * 1000)
+
+
+def _partition_of(key: bytes | None, health: PartitionHealth) -> int:
+    """The partition a health record speaks for; its key must say the same."""
+    partition = health.cause.partition
+    if key != f"partition/{partition}".encode():
+        raise BadRecord("key_mismatch", f"key {key!r:.80}, partition {partition}")
+    return partition
