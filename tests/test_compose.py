@@ -32,14 +32,17 @@ def parse(arguments: list[str]) -> dict[str, Any]:
     """
     name, *rest = arguments
     command: Any = typer.main.get_command(load(found()[name]))
-    while hasattr(command, "commands"):
+    parameters: dict[str, Any] = {}
+    while True:
+        with command.make_context(name, rest) as context:
+            parameters |= context.params
+            rest = [*context._protected_args, *context.args]
+        if not hasattr(command, "commands") or (not rest and command.invoke_without_command):
+            return parameters
         if not rest or rest[0] not in command.commands:
             raise typer.TyperException(f"{name}: no sub-command in {rest}")
         name, *rest = rest
         command = command.commands[name]
-    with command.make_context(name, rest) as context:
-        parameters: dict[str, Any] = context.params
-        return parameters
 
 
 def told_port(arguments: list[str]) -> str:
