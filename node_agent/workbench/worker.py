@@ -1,0 +1,90 @@
+"""A process of the workbench in a group of its own; ends when its starter does.
+
+`greedy` and `online` start these. The process enters its group before it does anything else, and
+reads commands as lines from its standard input.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from node_agent.cgroup.layout import detect
+from node_agent.workbench.groups import enter
+
+PR_SET_PDEATHSIG = 1
+STOP_S = 5.0
+
+
+class Worker:
+    """``module`` has a function ``work(config)``; ``group``: a path from the hierarchies' root.
+
+    Start it from a thread that lives on: the kernel takes the end of that thread for the starter's.
+    """
+
+    def __init__(self, module: str, group: str, config: dict[str, Any]) -> None:
+        code = f"from {module} import work; from node_agent.workbench.worker import begin, told; "
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code + "begin(); work(told())"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "SLACKWATER_WORK": json.dumps({**config, "group": group})},
+        )
+        assert self._process.stdout is not None
+        if self._process.stdout.read(1) != b"+":
+            raise RuntimeError(f"{module} did not start in {group}; see its error above")
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    def say(self, line: str) -> None:
+        """Send one line. Raises BrokenPipeError when the process has ended."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait for the end; the exit code, negative for a signal. Raises TimeoutExpired."""
+        return self._process.wait(timeout_s)
+
+    def stop(self) -> None:
+        """Kill and reap; a process that has ended already is fine."""
+        if self.alive:
+            self._process.kill()
+        self._process.wait(STOP_S)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def told() -> dict[str, Any]:
+    """In the worker: its configuration."""
+    config: dict[str, Any] = json.loads(os.environ["SLACKWATER_WORK"])
+    return config
+
+
+def die_with_starter() -> None:
+    """In the worker: SIGKILL when the process that started this one ends."""
+    starter = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != starter or starter == 1:
+        os._exit(0)
+
+
+def begin() -> None:
+    """In the worker: die with the starter, enter the group, say that it is done."""
+    die_with_starter()
+    enter(detect(), told()["group"], os.getpid())
+    os.write(1, b"+")
