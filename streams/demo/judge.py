@@ -76,7 +76,19 @@ class Reaction:
 
 
 def rule_milli(trace: Trace, bounds: Bounds, from_us: int, to_us: int) -> int:
-    """What the suppress rule allows for the usage measured in a window, in millicores."""
+    """What the suppress rule allows for the usage measured in a window, in millicores.
+
+    The mean over its sampling intervals: at the floor the rule is not linear, so the rule of the
+    mean usage would be another one.
+    """
+    parts = max(1, round((to_us - from_us) / bounds.interval_us))
+    edges = [from_us + (to_us - from_us) * part // parts for part in range(parts + 1)]
+    allowed = [_allowed(trace, bounds, *edge) for edge in zip(edges, edges[1:], strict=False)]
+    return round(sum(allowed) / len(allowed))
+
+
+def _allowed(trace: Trace, bounds: Bounds, from_us: int, to_us: int) -> int:
+    """The rule for one interval."""
     capacity = trace.capacity_milli
     taken = trace.online.rate_milli(from_us, to_us)
     taken += max(trace.system_milli(from_us, to_us), bounds.reserved_milli)

@@ -59,11 +59,12 @@ def _steps(verdict: Verdict, bounds: Bounds) -> list[str]:
         _row("bounds", f"{first}; use within 0.10 core of the rule, settled"),
         _row("", "step   load     first write    command  settled   used / rule  error"),
     ]
-    told += [_row("", _step(one)) for one in verdict.reactions]
+    told += [_row("", step_line(one)) for one in verdict.reactions]
     return told
 
 
-def _step(one: Reaction) -> str:
+def step_line(one: Reaction) -> str:
+    """One step as a row of the table above."""
     mark = f"  disturbed: {cores(one.others_milli)} foreign" if one.disturbed else ""
     first = f"{_ms(one.first_us)} {one.by}".strip() if one.step.up else "-"
     return (

@@ -33,6 +33,7 @@ from streams.demo.probe import OwnCpu, free_port, ready
 from streams.demo.reader import Reader
 from streams.demo.stage import Stage
 from streams.demo.supervisor import DemoError, Supervisor
+from streams.demo.text import step_line
 from streams.demo.trace import Trace
 from tests.bench.common import Goal, finish, median, say
 
@@ -174,9 +175,9 @@ async def measure(bench: Bench, rounds: int) -> None:
 
 def _say_steps(verdict: judge.Verdict) -> None:
     judged, disturbed = len(verdict.judged), verdict.disturbed_steps
-    say(
-        f"  up-steps judged {judged}, disturbed {disturbed}, error {verdict.rule_error_milli} milli"
-    )
+    say(f"  up-steps judged {judged}, disturbed steps {disturbed}; the newest trial's:")
+    for one in verdict.reactions[-2 * UP_STEPS_A_TRIAL["protected"] :]:
+        say(f"    {step_line(one)}")
 
 
 def figures(bench: Bench) -> tuple[dict[str, Any], list[Goal]]:
