@@ -9,18 +9,20 @@ and LS elsewhere. Requests and names are not in the kernel: they stay at their d
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from node_agent.cgroup.layout import Layout
 from node_agent.cgroup.paths import normal_group, overlaps, strictly_inside
+from node_agent.cgroup.walk import children
 from node_agent.inventory import Census, Pod, Revisions, check_place
 from node_agent.inventory_node import REFRESH_US, node_facts
 from schemas.records import Inventory, PodFact, Qos
 
 RESCAN_US = 1_000_000
+TREES_US = 30_000_000  # a walk over all groups of the machine
 TREE_DEPTH_MAX = 6  # how deep a kubepods tree may be nested (kind: a node within a container)
 TREE_GROUPS_MAX = 10_000
 _POD = re.compile(r"(?:^|-)pod(?P<uid>[0-9a-f][0-9a-f_-]+)(?:\.slice)?$")
@@ -42,6 +44,15 @@ def container_id(name: str) -> str | None:
     """The id in a container's directory name, as each runtime writes it."""
     match = _CONTAINER.match(name)
     return None if match is None else match["id"]
+
+
+class _Found(NamedTuple):
+    """A group that looks like a pod."""
+
+    group: str
+    uid: str
+    name: str
+    qos: Qos
 
 
 class Discovery:
@@ -68,33 +79,44 @@ class Discovery:
         self._kubernetes = kubernetes
         self._revisions = Revisions(first_rev)
         self._trees: tuple[str, ...] = ()
+        self._trees_us: int | None = None
+        self._state: tuple[Inventory, list[_Found], str | None] | None = None
         self._facts: Inventory | None = None
         self._facts_us = 0
         self._scanned_us = 0
         self._census: Census | None = None
 
     def poll(self, mono_us: int) -> Census:
-        """Scans at most once in `RESCAN_US`; looks for new trees every `REFRESH_US`."""
+        """Scans at most once in `RESCAN_US`; looks for new trees every `TREES_US`."""
         if self._census is not None and mono_us - self._scanned_us < RESCAN_US:
             return self._census
-        if self._facts is None or mono_us - self._facts_us >= REFRESH_US:
-            self._trees = self._find_trees() if self._kubernetes else ()
-            self._facts = node_facts(self._node, self._layout, self._best_effort_root())
-            self._facts_us = mono_us
         self._scanned_us = mono_us
+        if self._kubernetes and (self._trees_us is None or mono_us - self._trees_us >= TREES_US):
+            self._trees = self._find_trees()
+            self._trees_us = mono_us
         be_root = self._best_effort_root()
-        self._census = self._revisions.census(self._facts, self._take(be_root), be_root)
+        if self._facts is None or mono_us - self._facts_us >= REFRESH_US:
+            self._facts = node_facts(self._node, self._layout, be_root)
+            self._facts_us = mono_us
+        state = self._facts, self._find(be_root), be_root
+        if self._census is None or state != self._state:
+            self._state = state
+            self._census = self._revisions.census(self._facts, self._take(*state[1:]), be_root)
         return self._census
 
-    def _take(self, be_root: str | None) -> list[Pod]:
-        """The pods that are where their class belongs; the others are in `refused`."""
+    def _find(self, be_root: str | None) -> list[_Found]:
+        """Everything that looks like a pod, in order; cheap, for it is compared every scan."""
         found = {pod.group: pod for pod in self._matches(be_root)}
         found |= {pod.group: pod for tree in self._trees for pod in self._tree_pods(tree)}
-        inner = {parent for group in found for parent in _parents(group)}
+        return sorted(found.values())
+
+    def _take(self, found: list[_Found], be_root: str | None) -> list[Pod]:
+        """The pods that are where their class belongs; the others are in `refused`."""
+        inner = {parent for each in found for parent in _parents(each.group)}
         self.refused = {}
         taken: dict[str, Pod] = {}
-        for group, pod in sorted(found.items()):
-            uid = pod.fact.uid
+        for group, uid, name, qos in found:
+            pod = Pod(PodFact(uid=uid, name=name, qos=qos), group)
             trouble = check_place(pod, be_root)
             if group in inner:
                 trouble = "contains groups that are pods themselves"
@@ -132,20 +154,19 @@ class Discovery:
             level = deeper
         return tuple(trees)
 
-    def _tree_pods(self, tree: str) -> Iterator[Pod]:
+    def _tree_pods(self, tree: str) -> Iterator[_Found]:
         """Pods of one kubepods tree, of its three classes."""
         for name in self._children(tree):
             uid, match = pod_uid(name), _CLASS.search(name)
             if uid is not None:
-                yield Pod(PodFact(uid=uid, name=uid, qos="LSR"), f"{tree}/{name}")
+                yield _Found(f"{tree}/{name}", uid, uid, "LSR")
             elif match is not None:
                 for child in self._children(f"{tree}/{name}"):
                     uid = pod_uid(child)
                     if uid is not None:
-                        fact = PodFact(uid=uid, name=uid, qos=_QOS[match["qos"]])
-                        yield Pod(fact, f"{tree}/{name}/{child}")
+                        yield _Found(f"{tree}/{name}/{child}", uid, uid, _QOS[match["qos"]])
 
-    def _matches(self, be_root: str | None) -> Iterator[Pod]:
+    def _matches(self, be_root: str | None) -> Iterator[_Found]:
         """Groups that match a pattern; the best-effort root and what holds it are no pods."""
         for root in self._roots:
             groups = [""]
@@ -160,17 +181,11 @@ class Discovery:
                 best_effort = be_root is not None and strictly_inside(group, be_root)
                 if be_root is None or best_effort or not overlaps(group, be_root):
                     name = group.rpartition("/")[2]
-                    qos: Qos = "BE" if best_effort else "LS"
-                    fact = PodFact(uid=container_id(name) or group, name=name, qos=qos)
-                    yield Pod(fact, group)
+                    uid = container_id(name) or group
+                    yield _Found(group, uid, name, "BE" if best_effort else "LS")
 
     def _children(self, group: str) -> list[str]:
-        """Names of the groups directly below one, sorted; none when it is gone."""
-        try:
-            with os.scandir(f"{self._layout.anchor}/{group}") as entries:
-                return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        return children(f"{self._layout.anchor}/{group}")
 
 
 def _parents(group: str) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from node_agent.cgroup.layout import Layout
+from node_agent.inventory import InventoryError
 from node_agent.signals import node_memory
 from schemas.records import Inventory
 
@@ -16,7 +17,7 @@ REFRESH_US = 10_000_000
 MILLI_PER_CPU = 1000
 
 
-class NodeFactsError(RuntimeError):
+class NodeFactsError(InventoryError):
     """The machine does not say what it has; without it no capacity can be computed."""
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from node_agent.cgroup.handles import READ_BYTES, GroupFiles
+from node_agent.cgroup.walk import children
 from node_agent.signals.base import Value
 
 NAME = "runq_wait"
@@ -125,11 +126,7 @@ def _subgroups(top: str) -> list[str]:
     """``top`` and the groups below it, nearest first, bounded."""
     found = [top]
     for directory in found:
-        try:
-            with os.scandir(directory) as entries:
-                found.extend(sorted(e.path for e in entries if e.is_dir(follow_symlinks=False)))
-        except FileNotFoundError:
-            continue
+        found.extend(f"{directory}/{name}" for name in children(directory))
         if len(found) >= SUBGROUPS_PER_GROUP:
             return found[:SUBGROUPS_PER_GROUP]
     return found
