@@ -250,7 +250,7 @@ class SideReader:
                 continue
             side.next = record.offset + 1
             try:
-                decoded = _decode(side.topic, record)
+                decoded = decode(side.topic, record)
             except BadRecord as error:
                 refused.append(dead_letter(side.topic, record, error))
                 continue
@@ -265,7 +265,7 @@ class SideReader:
         return partition if topics.BY_NAME[topic].partitioned else 0
 
 
-def _decode(topic: str, record: Any) -> SideRecord | None:
+def decode(topic: str, record: Any) -> SideRecord | None:
     """A side record; None for a key that no partition needs. Raises BadRecord."""
     key: bytes = record.key or b""
     row = topics.BY_NAME[topic]

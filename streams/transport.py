@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from aiokafka.errors import IllegalStateError, KafkaError
-from faust.transport.drivers.aiokafka import Consumer, Transport
 from faust.transport.consumer import RecordMap
+from faust.transport.drivers.aiokafka import Consumer, Transport
 from faust.types import TP
 
 FETCH_S = 0.25  # how long a fetch waits, so that a seek asked for meanwhile waits no longer

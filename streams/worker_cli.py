@@ -10,11 +10,14 @@ import contextlib
 import logging
 import signal
 import sys
+from pathlib import Path
 
+import orjson
 import typer
 import uvloop
 
 from schemas.topics import PREFIX
+from streams.checker import check
 from streams.settings import WorkerSettings
 from streams.worker import Worker
 
@@ -53,6 +56,20 @@ def worker(
         cold_lookback_ms=int(cold_lookback * 1000),
     )
     raise typer.Exit(uvloop.run(run(settings)))
+
+
+@app.command("check")
+def check_topics(
+    brokers: str = typer.Option(
+        "127.0.0.1:9092", envvar="SLACKWATER_BROKERS", help="host:port,..."
+    ),
+    prefix: str = typer.Option(PREFIX, envvar="SLACKWATER_PREFIX", help="Prefix of the topics."),
+    journal: list[Path] = typer.Option([], help="Journals of nodes, as many as wanted."),
+) -> None:
+    """Refold the log and compare: no record lost or folded twice, repeats byte-identical."""
+    verdict = asyncio.run(check(brokers, prefix, journal))
+    typer.echo(orjson.dumps(verdict.as_json(), option=orjson.OPT_INDENT_2).decode())
+    raise typer.Exit(0 if verdict.ok else 1)
 
 
 def set_up_logging(level: str) -> None:

@@ -14,9 +14,10 @@ import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.partitioner import DefaultPartitioner
 
 from schemas import codec, packed
@@ -236,6 +237,12 @@ class WorkerProcess:
             self.process.terminate()
         return self._wait(timeout_s)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
     def kill(self) -> None:
         """SIGKILL."""
         if self.process.poll() is None:
@@ -243,6 +250,7 @@ class WorkerProcess:
         self._wait(5)
 
     def _wait(self, timeout_s: float) -> int:
+        self.process.send_signal(signal.SIGCONT)
         try:
             return self.process.wait(timeout_s)
         finally:
@@ -285,3 +293,86 @@ async def read_all(bootstrap: str, topic: str, partitions: int) -> list[Any]:
         return found
     finally:
         await consumer.stop()
+
+
+async def is_ready(worker: WorkerProcess) -> bool:
+    """Asked in a thread: the fleet goes on sending meanwhile."""
+    return await asyncio.to_thread(lambda: worker.ready)
+
+
+async def metric(worker: WorkerProcess, name: str, **labels: str) -> float:
+    return await asyncio.to_thread(lambda: worker.metric(name, **labels))
+
+
+@asynccontextmanager
+async def sending(fleet: Fleet, every_s: float = 0.2) -> AsyncIterator[None]:
+    """Samples flow while the block runs."""
+    task = asyncio.create_task(fleet.keep_sending(every_s))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def end(worker: WorkerProcess) -> int:
+    """Stop in order, without holding the loop."""
+    return await asyncio.to_thread(worker.end)
+
+
+async def log_ends(fleet: Fleet, topic: str = "samples") -> dict[int, int]:
+    """End offset of each partition."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=fleet.bootstrap, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        name = full_name(fleet.prefix, topic)
+        ends = await consumer.end_offsets(
+            [TopicPartition(name, p) for p in range(fleet.partitions)]
+        )
+        return {where.partition: int(end) for where, end in ends.items()}
+    finally:
+        await consumer.stop()
+
+
+async def committed(fleet: Fleet) -> dict[int, int]:
+    """What the workers' group has committed."""
+    client = AIOKafkaAdminClient(bootstrap_servers=fleet.bootstrap)
+    await client.start()
+    try:
+        offsets = await client.list_consumer_group_offsets(f"{fleet.prefix}worker")
+        return {where.partition: found.offset for where, found in offsets.items()}
+    finally:
+        await client.close()
+
+
+async def reset_group(fleet: Fleet, offsets: dict[int, int]) -> None:
+    """Commit other offsets for the (stopped) workers' group, as an operator might."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=fleet.bootstrap,
+        group_id=f"{fleet.prefix}worker",
+        enable_auto_commit=False,
+    )
+    await consumer.start()
+    try:
+        name = full_name(fleet.prefix, "samples")
+        where = {TopicPartition(name, p): offset for p, offset in offsets.items()}
+        consumer.assign(list(where))
+        await consumer.commit(where)
+    finally:
+        await consumer.stop()
+
+
+async def delete_before(fleet: Fleet, topic: str, offsets: dict[int, int]) -> None:
+    """What retention does, now."""
+    client = AIOKafkaAdminClient(bootstrap_servers=fleet.bootstrap)
+    await client.start()
+    try:
+        name = full_name(fleet.prefix, topic)
+        await client.delete_records(
+            {
+                TopicPartition(name, p): RecordsToDelete(before_offset=offset)
+                for p, offset in offsets.items()
+            }
+        )
+    finally:
+        await client.close()
