@@ -189,17 +189,17 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
     count = np.bincount(owner, minlength=len(rows))
     end = np.cumsum(count).tolist()
     ill, names = state.nodes["ill"].take(rows).tolist(), place.tolist()
+    has_rate = (state.pods.take("rate", slots) >= 0).any(axis=1)
+    pointed = (np.bincount(owner[has_rate], minlength=len(rows)) > 0).tolist()
     begin = 0
     for i, at in enumerate(chosen.tolist()):
         seat, here = view.seats[at], slice(begin, end[i])
         begin = end[i]
-        if here.start == here.stop or all(
-            rate is None for rate in columns[0][here] + columns[3][here]
-        ):
+        if not pointed[i]:
             continue
         uids = seat.uids
         record = Signal(
-            seat.name, view.cause, bool(ill[i]), tuple(uids[p] for p in names[here]),
+            seat.name, view.cause, bool(ill[i]), tuple(map(uids.__getitem__, names[here])),
             *(column[here] for column in columns),
         )  # fmt: skip
         key = seat.name.encode()

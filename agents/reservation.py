@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 NODE_FIELDS = (Field("report_ms", fill=ABSENT),)  # log time of the last report
 POD_FIELDS: tuple[Field, ...] = ()
 PERCENTILES = (50, 90, 95, 99)
+RANK_NAMES = tuple(
+    f"{prefix}p{percent}" for prefix in ("online_", "system_", "") for percent in PERCENTILES
+)
+UNIT_SHIFTS = (0, 10)
+"""From what windows hold to what records say: millicores as they are, KiB to bytes."""
 LINES = ("limit", "usage", "short", "long")
 
 
@@ -73,12 +78,13 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
     totals = _node_lines(rows, lines, high, owner, capacity)
     ring = nodes.take("ring", rows)
     ranks = percentiles(ring.reshape(-1, windows.SECONDS)).reshape(len(rows), -1, len(PERCENTILES))
+    ranks = ranks.astype(np.int64)
     last = nodes["second"].take(rows) % windows.SECONDS
     system = ring[np.arange(len(rows)), 2:4, last].astype(np.int64)
     figures: dict[str, Any] = {
         "warm": (nodes["event_ms"].take(rows) - nodes["since_ms"].take(rows)).tolist(),
-        "totals": totals.tolist(),
-        "ranks": ranks.tolist(),
+        "totals": totals.transpose(2, 0, 1).tolist(),
+        "ranks": [_by_name(ranks[:, unit::2], shift) for unit, shift in enumerate(UNIT_SHIFTS)],
         "system": np.maximum(system, 0).tolist(),
         "pods": [[lines[k, :, unit].tolist() for k in range(len(LINES))] for unit in range(2)],
     }
@@ -130,10 +136,8 @@ def _node_lines(
 def _record(
     view: TickView, seat: Seat, i: int, here: slice, figures: dict[str, Any]
 ) -> Reservation:
-    totals, ranks, pods = figures["totals"][i], figures["ranks"][i], figures["pods"]
-    cpu, memory = (
-        {name: pair[u] for name, pair in zip(LINES, totals, strict=True)} for u in (0, 1)
-    )
+    pods, ranks = figures["pods"], figures["ranks"]
+    cpu, memory = (dict(zip(LINES, totals[i], strict=True)) for totals in figures["totals"])
     system = figures["system"][i]
     return Reservation(
         node=seat.name,
@@ -141,8 +145,8 @@ def _record(
         warm_ms=max(figures["warm"][i], 0),
         cpu_milli=cpu,
         memory_bytes=memory,
-        cpu_percentiles_milli=_ranked(ranks, 0, 0),
-        memory_percentiles_bytes=_ranked(ranks, 1, 10),
+        cpu_percentiles_milli=ranks[0][i],
+        memory_percentiles_bytes=ranks[1][i],
         system_cpu_milli=system[0],
         system_memory_bytes=system[1] << 10,
         reclaimable_cpu_milli=max(cpu["limit"] - cpu["short"], 0),
@@ -153,11 +157,13 @@ def _record(
     )
 
 
-def _ranked(ranks: list[list[int]], first: int, shift: int) -> dict[str, int]:
-    """Percentiles by name: of the node, and of its online pods and its system by prefix."""
-    return {
-        f"{prefix}p{percent}": ranks[series + first][k] << shift
-        for prefix, series in (("", 4), ("online_", 0), ("system_", 2))
-        for k, percent in enumerate(PERCENTILES)
-        if ranks[series + first][k] >= 0
-    }
+def _by_name(ranks: Array, shift: int) -> list[dict[str, int]]:
+    """One dict a node, from [r, 3, PERCENTILES] of online, system, node; empty windows left out."""
+    values = ranks.reshape(len(ranks), -1)
+    whole = (values >= 0).all(axis=1).tolist()
+    rows = np.where(values >= 0, values << shift, ABSENT).tolist()
+    named = [dict(zip(RANK_NAMES, row, strict=True)) for row in rows]
+    return [
+        one if whole[i] else {name: value for name, value in one.items() if value >= 0}
+        for i, one in enumerate(named)
+    ]
