@@ -1,0 +1,1 @@
+"""What is said: records, codecs, topic table, policy, generated files."""
