@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -22,10 +23,11 @@ from typing import Self
 
 from streams.dev_broker import config, jars, probe
 from streams.dev_broker.errors import BrokerError
-from streams.dev_broker.process import Child, free_port, port_is_free
+from streams.dev_broker.process import Child, free_port, lock_folder, port_is_free
 
 READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 20.0
+LOCK_WITHIN_S = 2.0
 POLL_S = 0.05
 ATTEMPTS = 3  # a free port may be taken by someone else before Kafka binds it
 
@@ -205,21 +207,37 @@ class DevBroker:
         if self._data is None:
             self._data = Path(tempfile.mkdtemp(prefix="slackwater-broker-"))
         self._data.mkdir(parents=True, exist_ok=True)
-        controller_port = free_port("127.0.0.1")
-        store = self._data.absolute() / "kafka"
+        # Kafka locks its store only after it has begun to read it, so we lock the folder first.
+        lock = lock_folder(self._data, LOCK_WITHIN_S)
+        if lock is None:
+            raise self._in_use()
+        try:
+            command = [java, *self._lay_out(java, classpath)]
+            self._log_from = self.log.stat().st_size if self.log.exists() else 0
+            self._child = Child(command, self.log, lock)
+        finally:
+            os.close(lock)  # the child holds it from now on
+        self._await_answer()
+
+    def _lay_out(self, java: str, classpath: str) -> list[str]:
+        """Write what Kafka reads, format its store if need be; Java's arguments."""
+        folder = self.data.absolute()
+        store = folder / "kafka"
         self._format(java, classpath, store)
-        properties = self._data.absolute() / "server.properties"
+        properties = folder / "server.properties"
+        controller_port = free_port("127.0.0.1")
         properties.write_text(
             config.server_properties(store, self.listen, self.port, controller_port)
         )
-        log4j = self._data.absolute() / "log4j2.properties"
+        log4j = folder / "log4j2.properties"
         log4j.write_text(config.LOG4J)
-        command = [java, f"-Xmx{self._heap}", "-Xms64m", "-XX:+UseSerialGC", "-Xshare:auto"]
-        command += [f"-Dlog4j2.configurationFile={log4j}", "-cp", classpath]
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self._log_from = self.log.stat().st_size if self.log.exists() else 0
-        self._child = Child([*command, "kafka.Kafka", str(properties)], self.log)
-        self._await_answer()
+        options = [f"-Xmx{self._heap}", "-Xms64m", "-XX:+UseSerialGC", "-Xshare:auto"]
+        options += [f"-Dlog4j2.configurationFile={log4j}", "-cp", classpath]
+        return [*options, "kafka.Kafka", str(properties)]
+
+    def _in_use(self) -> BrokerError:
+        return BrokerError(f"another broker uses {self.data}: stop it, or choose another --data")
 
     def _format(self, java: str, classpath: str, store: Path) -> None:
         """Make a formatted store, unless there is one. In a folder beside it, then renamed."""
@@ -262,9 +280,7 @@ class DevBroker:
         if "Address already in use" in said or "BindException" in said:
             return _PortTaken(self.bootstrap)
         if "Failed to acquire lock on file" in said:
-            return BrokerError(
-                f"another broker uses {self.data}: stop it, or choose another --data"
-            )
+            return self._in_use()
         if "Invalid maximum heap size" in said or "Could not reserve enough space" in said:
             return BrokerError(f"Java refuses --heap {self._heap}: give a size such as 512m")
         why = self.last_error() or f"exit code {child.exit_code}"

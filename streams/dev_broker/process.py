@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import queue
 import signal
@@ -11,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 # Asks the kernel to kill this process when its parent dies, then becomes the real program.
@@ -28,12 +30,13 @@ class Child:
 
     A parent-death signal is bound to the *thread* that made the child. So a thread of its own
     starts the child and then waits for it: that thread ends only with the child or with us.
+    `lock` is a locked descriptor that the child keeps open, so that the lock ends with the child.
     """
 
-    def __init__(self, command: list[str], log: Path) -> None:
+    def __init__(self, command: list[str], log: Path, lock: int) -> None:
         self._ended = threading.Event()
         begun: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
-        threading.Thread(target=self._keep, args=(command, log, begun), daemon=True).start()
+        threading.Thread(target=self._keep, args=(command, log, lock, begun), daemon=True).start()
         process = begun.get()
         if isinstance(process, OSError):
             raise process
@@ -44,6 +47,7 @@ class Child:
         self,
         command: list[str],
         log: Path,
+        lock: int,
         begun: queue.SimpleQueue[subprocess.Popen[bytes] | OSError],
     ) -> None:
         shim = [sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()), *command]
@@ -55,6 +59,7 @@ class Child:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
+                    pass_fds=(lock,),
                     start_new_session=True,
                 )
         except OSError as error:
@@ -91,6 +96,25 @@ class Child:
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
         self.wait()
+
+
+def lock_folder(folder: Path, within_s: float) -> int | None:
+    """A descriptor that locks a folder until it and all its heirs are closed; None: in use.
+
+    Waits a little, for the child of a parent that was killed just now is about to end.
+    """
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                os.close(descriptor)
+                return None
+            time.sleep(0.02)
+        else:
+            return descriptor
 
 
 def free_port(host: str) -> int:

@@ -31,8 +31,8 @@ INTEGER_TYPES = frozenset("int64 int32 uint64 uint32 int16 uint16 int8 uint8 int
 
 # Counting, rounding and unit conversion; anything else is a threshold or a size.
 PLAIN_NUMBERS = frozenset(
-    {0, 1, 2, 8, 16, 24, 32, 63, 64, 100, 1000, 1024, 10_000, 60_000, 100_000, 1_000_000}
-    | {3_600_000, 86_400_000, 1_000_000_000}
+    {0, 1, 2, 8, 16, 24, 32, 60, 63, 64, 100, 1000, 1023, 1024, 10_000, 60_000, 100_000}
+    | {1_000_000, 3_600_000, 86_400_000, 1_000_000_000}
 )
 
 _OF_WORDS = (ast.LShift, ast.RShift, ast.BitAnd)
@@ -141,7 +141,8 @@ def thresholds(source: str) -> Iterator[Finding]:
     """A number that is no unit conversion comes from policy, or is a named constant with a reason.
 
     Such a constant is assigned at module or class level to UPPER_CASE names, with a comment on its
-    lines or just above, or a string just below. Shifts and bit masks are arithmetic of words.
+    lines or just above, or a string just below. Shifts, bit masks and places in an array are no
+    thresholds.
     """
     tree = ast.parse(source)
     commented = _comment_lines(source)
@@ -159,6 +160,11 @@ def thresholds(source: str) -> Iterator[Finding]:
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, _OF_WORDS):
             allowed.update((id(node.left), id(node.right)))
+        elif isinstance(node, ast.AugAssign) and isinstance(node.op, _OF_WORDS):
+            allowed.add(id(node.value))
+        elif isinstance(node, ast.Subscript):
+            places = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            allowed.update(id(place) for place in places if _is_int(place))
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and id(node) not in allowed and _is_threshold(node):
             yield (

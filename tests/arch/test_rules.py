@@ -132,6 +132,8 @@ def test_exact_arithmetic_passes(source: str) -> None:
         ("def f(x, limit=30):\n    return x\n", "1"),
         ("y = x * 0.65\n", "1"),
         ("y = x > -7\n", "1"),
+        ("y = x[z > 7]\n", "1"),
+        ("x *= 10\n", "1"),
         ("A, b = 1, 5  # b is no constant\n", "1"),
         ('WINDOW = 300\nx = 0\n"""Of x."""\n', "1"),
         ("\n\nWINDOW = 300\n", "3"),
@@ -160,6 +162,8 @@ def test_thresholds_are_found(source: str, line: str) -> None:
         'LARGEST = 1 << 50\n"""One pebibyte."""\n',
         "A, B, C = 1, 2, 4  # bits\n",
         "y = x >> 6 & 7\n",
+        "x <<= 10\n",
+        "y = x[:, 4] + x[5]\n",
     ],
 )
 def test_conversions_and_named_constants_pass(source: str) -> None:

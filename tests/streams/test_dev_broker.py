@@ -140,7 +140,21 @@ def test_data_in_use_is_refused(own: DevBroker) -> None:
         second.start()
     assert str(own.data) in one_line(error)
     assert not second.alive
+    assert not (own.data / "second.log").exists(), "refused before Java is started"
     assert probe.answers(own.bootstrap)
+
+
+def test_kept_data_starts_again_after_its_parent_was_killed(
+    broker: DevBroker, tmp_path: Path
+) -> None:
+    process, java = start_command(tmp_path, "--data", str(tmp_path / "data"))
+    assert broker.alive
+    process.kill()
+    process.wait()
+    with DevBroker(data=tmp_path / "data") as mine:
+        assert is_gone(java)
+        assert probe.answers(mine.bootstrap)
+    process.communicate()
 
 
 def test_port_in_use_is_refused(own: DevBroker, tmp_path: Path) -> None:
