@@ -25,7 +25,7 @@ from streams.dev_broker import config, jars, probe
 from streams.dev_broker.errors import BrokerError
 from streams.dev_broker.process import Child, free_port, lock_folder, port_is_free
 
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 120.0  # about 3 s on an idle machine
 STOP_WITHIN_S = 20.0
 LOCK_WITHIN_S = 2.0
 POLL_S = 0.05

@@ -266,7 +266,7 @@ def start_command(tmp_path: Path, *options: str) -> tuple[subprocess.Popen[str],
     process = subprocess.Popen(
         [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    eventually(lambda: ready.exists() or process.poll() is not None, "a ready file", 60)
+    eventually(lambda: ready.exists() or process.poll() is not None, "a ready file", 120)
     assert process.poll() is None, process.communicate()[1]
     told = json.loads(ready.read_text())
     assert probe.answers(told["bootstrap"])
@@ -292,7 +292,7 @@ def test_java_dies_with_a_killed_parent(broker: DevBroker, tmp_path: Path) -> No
     assert broker.alive
     process.kill()
     process.communicate()
-    eventually(lambda: is_gone(java), "the end of Java", 5)
+    eventually(lambda: is_gone(java), "the end of Java", 15)
 
 
 def test_command_tells_of_a_dead_broker(broker: DevBroker, tmp_path: Path) -> None:
