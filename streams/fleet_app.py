@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import faust
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from agents.fleet import Fleet, due
@@ -26,12 +27,13 @@ from schemas.records import (
     INSTALLATION_KEY,
     DeadLetter,
     FleetFacts,
-    Installation,
     PartitionHealth,
     PolicyRecord,
 )
 from schemas.topics import PREFIX, full_name
+from streams.installation import find
 from streams.metrics import Metric, Metrics
+from streams.settings import WorkerSettings
 from streams.tables import SOURCES, MinuteTable, read_source
 from streams.topic_reader import (
     POLL_MS,
@@ -42,7 +44,8 @@ from streams.topic_reader import (
     producer,
     started,
 )
-from streams.topics_admin import DEFAULT_POLICY, states
+from streams.topics_admin import DEFAULT_POLICY
+from streams.watchdog import Sight, Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,9 @@ METRICS: tuple[Metric, ...] = (
     Metric("slackwater_bugs_total", "counter", "Exceptions of our own code", ("topic",)),
 )
 PRUNE_S = 30.0
+LOOK_S = 5.0
+STALL_AFTER_S = 60.0
+STALL_GRACE_S = 30.0
 RETRY_S = 1.0
 HEAD_BYTES = 64
 
@@ -91,25 +97,45 @@ class FleetStage:
         self.said_ms = 0
         self._producer: Any = None
         self._first_offset = 0  # of `fleet`: records before it were read at start
+        self._next: dict[tuple[str, int], int] = {}
+        self._dogs = {topic: Watchdog(STALL_AFTER_S, float("inf")) for topic in ("fleet", *SOURCES)}
+        self._warned: set[tuple[str, str]] = set()
         self.app = self._build()
         self.minutes = MinuteTable(self.app)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop`` is set. Raises CannotRun when the topics are missing or the app died."""
+        """Until ``stop`` is set. Raises CannotRun when the engine died or stalls for good, and
+        NotInstalled when topics are missing.
+        """
         await self._prepare()
         brokers = self.settings.brokers
-        async with started(producer(brokers), brokers) as self._producer:
-            follow = asyncio.create_task(self._follow_policy())
+        async with (
+            started(producer(brokers), brokers) as self._producer,
+            started(consumer(brokers), brokers) as reader,
+        ):
+            watch = asyncio.create_task(self._watch(reader))
             await self.app.start()
             log.info("fleet runs: %d partitions", self.fleet.partitions)
             try:
-                await self.app.wait(stop.wait())
+                await self.app.wait_first(stop.wait(), watch)
             finally:
-                follow.cancel()
-                await asyncio.gather(follow, return_exceptions=True)
+                watch.cancel()
+                await asyncio.gather(watch, return_exceptions=True)
                 await self.app.stop()
         if not stop.is_set():
-            raise CannotRun("the stream engine ended by itself; the log above says why")
+            raise CannotRun(f"the second stage ended by itself: {self.live() or 'see the log'}")
+
+    def live(self) -> str:
+        """What stands still; empty when nothing does."""
+        return next((f"{topic}: {dog.why}" for topic, dog in self._dogs.items() if dog.why), "")
+
+    def ready(self) -> str:
+        """What is not done yet; empty when all is."""
+        if not self.app.started:
+            return "starting"
+        if self.app.rebalancing or self.app.in_recovery:
+            return "rebalancing or restoring the table"
+        return "" if self.app.consumer.assignment() else "no partition assigned"
 
     def _build(self) -> faust.App:
         settings = self.settings
@@ -168,6 +194,7 @@ class FleetStage:
             log.exception("a bug: %s/%d at %d", topic, message.partition, message.offset)
             self.metrics.add("bugs_total", topic)
             outcome = "bug"
+        self._next[topic, message.partition] = message.offset + 1
         self.metrics.add("fleet_records_total", topic, outcome)
 
     async def _on_health(self, topic: str, message: Any) -> str:
@@ -204,7 +231,10 @@ class FleetStage:
 
     async def _dead_letter(self, topic: str, message: Any, error: BadRecord) -> None:
         """Write a dead letter and wait for it; while the broker is away this record waits."""
-        log.warning("%s/%d at %d: %s", topic, message.partition, message.offset, error)
+        first = (topic, error.reason) not in self._warned
+        self._warned.add((topic, error.reason))
+        level = logging.WARNING if first else logging.DEBUG
+        log.log(level, "%s/%d at %d: %s", topic, message.partition, message.offset, error)
         self.metrics.add("dead_letters_total", topic, error.reason)
         value = message.value or b""
         letter = DeadLetter(
@@ -234,25 +264,13 @@ class FleetStage:
     async def _prepare(self) -> None:
         """Check the topics, and read the state that `fleet` and `policies` keep."""
         settings = self.settings
-        for state in await states(settings.brokers, settings.prefix):
-            if not state.exists or state.partitions != state.expected_partitions:
-                raise CannotRun(
-                    f"topic {state.name} has {state.partitions} partitions, expected "
-                    f"{state.expected_partitions or 'some'}: `slackwater topics create` makes "
-                    "what is missing, `slackwater topics list` shows what differs"
-                )
+        installation = await find(WorkerSettings(settings.brokers, settings.prefix))
         newest = await newest_by_key(settings.brokers, settings.topic("fleet"))
-        record = newest.pop(INSTALLATION_KEY, None)
-        if record is None:
-            raise CannotRun(
-                f"{settings.topic('fleet')} has no installation record: run "
-                "`slackwater topics create` once"
-            )
-        installation = codec.decode(Installation, record.value)
+        installed = newest.pop(INSTALLATION_KEY)
         self.fleet = Fleet(installation.partitions, installation.incarnation)
         for known in (await newest_by_key(settings.brokers, settings.topic("policies"))).values():
             self._on_policy(known)
-        self._resume(newest.pop(FLEET_KEY, None), newest, record.offset)
+        self._resume(newest.pop(FLEET_KEY, None), newest, installed.offset)
 
     def _resume(self, facts: Any, healths: dict[bytes | None, Any], at: int) -> None:
         """Fold the newest health of each partition, and keep the shares that facts gave out."""
@@ -278,15 +296,40 @@ class FleetStage:
             self.fleet.slot = record.timestamp // self.policy.evict_memory.cooldown_ms
             self.fleet.shares = facts.budgets
 
-    async def _follow_policy(self) -> None:
-        """Take over policies as they are published; a bad one leaves the last good in force."""
-        settings = self.settings
-        async with started(consumer(settings.brokers), settings.brokers) as client:
-            client.assign(await partitions_of(client, settings.topic("policies")))
-            while True:
-                for records in (await client.getmany(timeout_ms=POLL_MS)).values():
-                    for record in records:
-                        self._on_policy(record)
+    async def _watch(self, reader: Any) -> None:
+        """Follow policies, and watch progress; ends when something stands still for too long."""
+        reader.assign(await partitions_of(reader, self.settings.topic("policies")))
+        loop = asyncio.get_running_loop()
+        looked = loop.time()
+        while not any(dog.failing_s(loop.time()) > STALL_GRACE_S for dog in self._dogs.values()):
+            try:
+                batches = await reader.getmany(timeout_ms=POLL_MS)
+            except KafkaError as error:
+                log.warning("policies cannot be read: %s", error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            for records in batches.values():
+                for record in records:
+                    self._on_policy(record)
+            if loop.time() - looked >= LOOK_S:
+                looked = loop.time()
+                await self._look(reader, looked)
+
+    async def _look(self, reader: Any, now: float) -> None:
+        owned = self.app.consumer.assignment()
+        for topic, dog in self._dogs.items():
+            name = self.settings.topic(topic)
+            parts = [tp for tp in owned if tp.topic == name]
+            try:
+                ends = await reader.end_offsets([TopicPartition(*tp) for tp in parts])
+            except KafkaError:
+                dog.pause(now)
+                continue
+            sights = {}
+            for part, end in ends.items():
+                after = self._next.get((topic, part.partition), 0)
+                sights[part.partition] = Sight(after, end, after - 1)
+            dog.look(now, sights)
 
     def _on_policy(self, record: Any) -> None:
         if record.key != DEFAULT_POLICY.encode() or record.value is None:

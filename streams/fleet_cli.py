@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 
 import orjson
 import typer
 import uvloop
-from prometheus_client import start_http_server
 
 from streams.fleet_app import METRICS, FleetSettings, FleetStage
+from streams.health import HealthServer
 from streams.metrics import Metrics
 from streams.tables import read_minutes
 from streams.topic_reader import CannotRun
 from streams.topics_cli import BROKERS, INSTALLED_PREFIX, hush
+from streams.worker_cli import set_up_logging
 
 app = typer.Typer(help="Second stage: what no single partition knows.", add_completion=False)
 
@@ -27,18 +27,13 @@ def run(
     prefix: str = INSTALLED_PREFIX,
     metrics_host: str = typer.Option("127.0.0.1", help="Address of /metrics."),
     metrics_port: int = typer.Option(0, min=0, max=65535, help="0: any free one, in the log."),
-    log_level: str = typer.Option("info", help="debug, info, warning or error."),
+    level: str = typer.Option("info", help="debug, info, warning or error."),
 ) -> None:
     """Compute fleet facts and keep the public windowed tables, until Ctrl-C or SIGTERM."""
     if context.invoked_subcommand is not None:
         return
-    logging.basicConfig(
-        level=log_level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    )
-    metrics = Metrics(METRICS)
-    settings = FleetSettings(brokers, prefix)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings, metrics, metrics_host, metrics_port))
+    set_up_logging(level)
+    uvloop.run(_run(FleetSettings(brokers, prefix), metrics_host, metrics_port))
 
 
 @app.command()
@@ -57,16 +52,16 @@ def show(
         typer.echo(orjson.dumps(row).decode())
 
 
-async def _run(settings: FleetSettings, metrics: Metrics, host: str, port: int) -> None:
+async def _run(settings: FleetSettings, host: str, port: int) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    server, thread = start_http_server(port, host, metrics.registry)
-    logging.getLogger(__name__).info("metrics on http://%s:%d", host, server.server_port)
+    metrics = Metrics(METRICS)
+    stage = FleetStage(settings, metrics)
+    server = HealthServer(host, port, metrics, stage.live, stage.ready)
+    await server.start()
     try:
-        await FleetStage(settings, metrics).run(stop)
+        await stage.run(stop)
     finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        await server.stop()
