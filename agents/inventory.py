@@ -12,6 +12,7 @@ import numpy as np
 
 from agents.classes import priority_of, roles_of
 from agents.table import ABSENT, Field, Ints
+from schemas.packed import MAX_PODS
 from schemas.records import Inventory, PodFact
 
 if TYPE_CHECKING:
@@ -39,17 +40,19 @@ def apply(state: PartitionState, record: Inventory) -> None:
     seat = state.seat_of(record.node.encode())
     nodes = state.nodes
     row = seat.row
-    capacity = (_within(record.cpu_capacity_milli), _within(record.memory_capacity_bytes))
+    capacity = (_known(record.cpu_capacity_milli), _known(record.memory_capacity_bytes))
     nodes["capacity"][row] = capacity
     nodes["reserved"][row] = (
         _reserved(capacity[0], record.cpu_allocatable_milli, record.cpu_reserved_milli),
         _reserved(capacity[1], record.memory_allocatable_bytes, record.memory_reserved_bytes),
     )
-    pods = _distinct(record.pods)
+    if len(record.pods) > MAX_PODS:
+        state.counts["too_many_pods"] += 1  # no sample can name so many either
+    pods = _distinct(record.pods[:MAX_PODS])
     uids = tuple(pod.uid for pod in pods)
     if uids != seat.uids:
         _move(state, seat, uids)
-    nodes["pods_rev"][row] = record.pods_rev
+    nodes["pods_rev"][row] = _within(record.pods_rev)
     _facts(state, int(nodes["start"][row]), pods)
 
 
@@ -81,7 +84,9 @@ def _facts(state: PartitionState, start: int, pods: tuple[PodFact, ...]) -> None
     arena["request"][here] = [
         (_within(pod.cpu_request_milli), _within(pod.memory_request_bytes)) for pod in pods
     ]
-    arena["priority"][here] = [priority_of(pod) for pod in pods]
+    arena["priority"][here] = [
+        max(-LARGEST, min(priority_of(pod), LARGEST)) for pod in pods
+    ]
 
 
 def _distinct(pods: tuple[PodFact, ...]) -> tuple[PodFact, ...]:
@@ -97,6 +102,11 @@ def _distinct(pods: tuple[PodFact, ...]) -> tuple[PodFact, ...]:
             result.append(pod)
         seen.add(pod.uid)
     return tuple(result)
+
+
+def _known(amount: int) -> int:
+    """A capacity of nothing is no capacity that is known."""
+    return _within(amount) if amount > 0 else ABSENT
 
 
 def _within(amount: int) -> int:

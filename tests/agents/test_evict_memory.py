@@ -1,0 +1,276 @@
+"""Memory's last gate: who goes, how many, and who never."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.evict_memory import BestEffortPod, best_effort_pods, victims
+from schemas.records import Ack, Command, FleetFacts, PodFact, PolicyRecord
+from tests.agents.worlds import (
+    GIB,
+    MEMORY,
+    PARTITION,
+    WARM,
+    Node,
+    World,
+    best_effort,
+    of,
+    online,
+)
+
+FULL = MEMORY * 26 // 100
+"""Available memory of a node that is 74 % full: 6 percent over the lower mark."""
+RELEASE = MEMORY * 6 // 100
+
+
+def evictions(world: World) -> list[Command]:
+    return of(world.out, "commands", "evict_memory")
+
+
+def facts(budget: int, ill_permille: int = 0) -> tuple[str, int, bytes, Any]:
+    return ("fleet", 0, b"fleet", FleetFacts(1, 1, 9, 0, 0, ill_permille, budget, 10_000))
+
+
+def crowded(*pods: PodFact) -> Node:
+    return Node(pods=(online("a"), *pods))
+
+
+def test_at_the_threshold_pods_go_until_the_lower_mark_is_reached() -> None:
+    node = crowded(best_effort("b"), best_effort("c"), best_effort("d"))
+    world = World(WARM, node)
+    world.tick(1000, facts(10))
+    world.say(node.sample(available=FULL, used=[9 * GIB, GIB, 3 * GIB, GIB // 2]))
+    (command,) = evictions(world)
+    assert command.pods == ("c",)
+    assert command.release_bytes == RELEASE
+    assert command.terms["percent"] == 74
+    assert command.reason == "memory_full"
+
+
+def test_below_the_threshold_nobody_goes() -> None:
+    node = crowded(best_effort("b"))
+    world = World(WARM, node)
+    world.say(node.sample(available=MEMORY * 3001 // 10_000))
+    assert evictions(world) == []
+    world.say(node.sample(available=MEMORY * 30 // 100))
+    assert len(evictions(world)) == 1  # 70 percent is at the threshold
+
+
+@pytest.mark.parametrize("available", [None, 0, MEMORY + 1, -5])
+def test_r3_an_absent_or_transient_zero_figure_never_evicts(available: int | None) -> None:
+    node = crowded(best_effort("b"))
+    world = World(WARM, node)
+    world.say(node.sample(available=available))
+    assert evictions(world) == []
+    world.say(node.sample(available=FULL, drop=["memory_total_bytes"]))
+    assert evictions(world) == []
+
+
+def test_r3_a_column_of_zeros_does_not_clear_a_node() -> None:
+    node = crowded(*(best_effort(f"b{i}") for i in range(9)))
+    world = World(WARM, node)
+    world.tick(1000, facts(100))
+    world.say(node.sample(available=FULL, used=[0] * 10))
+    assert len(evictions(world)[0].pods) == 1
+
+
+def test_r6_without_a_policy_or_an_inventory_nobody_goes() -> None:
+    node = crowded(best_effort("b"))
+    for world in (World(None, node), World(WARM)):
+        world.say(node.sample(available=FULL))
+        assert evictions(world) == []
+    unknown = World(WARM, node)
+    node.rev += 1
+    unknown.say(node.sample(available=FULL))
+    assert evictions(unknown) == []
+
+
+def test_what_is_going_counts_as_released_until_it_has_gone() -> None:
+    node = crowded(best_effort("b"), best_effort("c", terminating=True))
+    world = World(WARM, node)
+    world.tick(1000, facts(10))
+    world.say(node.sample(available=FULL, used=[GIB, GIB, 3 * GIB]))
+    assert evictions(world) == []  # the dying pod frees enough
+    node.pods = (node.pods[0], node.pods[1])
+    node.cpu_us = node.cpu_us[:2]
+    node.rev += 1
+    world.know(node)
+    world.say(node.sample(available=FULL, used=[GIB, GIB]))
+    assert evictions(world)[0].pods == ("b",)
+
+
+def test_r4_who_was_ordered_out_is_not_ordered_out_again_while_the_order_stands() -> None:
+    node = crowded(best_effort("b"), best_effort("c"))
+    world = World(WARM, node)
+    used = [GIB, 3 * GIB, 2 * GIB]
+    world.say(node.sample(available=FULL, used=used))
+    assert evictions(world)[0].pods == ("b",)
+    for _ in range(29):
+        world.say(node.sample(available=FULL, used=used))
+        assert evictions(world) == []
+    world.say(node.sample(available=FULL, used=used))  # 30 s: the order has expired unheard
+    assert evictions(world)[0].pods == ("b",)
+
+
+@pytest.mark.parametrize(("outcome", "chosen"), [("refused", "b"), ("failed", "b")])
+def test_a_refused_order_no_longer_counts(outcome: Any, chosen: str) -> None:
+    node = crowded(best_effort("b"))
+    world = World(WARM, node)
+    world.say(node.sample(available=FULL, used=[GIB, 3 * GIB]))
+    ack = Ack("n0", node.boot, 1, 1, "evict_memory", outcome, pods=("b", "a", "gone"))
+    world.tick(1000, ("acks", PARTITION, b"n0", ack))
+    world.say(node.sample(available=FULL, used=[GIB, 3 * GIB]), after_ms=4000)
+    assert evictions(world)[0].pods == (chosen,)
+
+
+def test_what_the_node_evicted_by_itself_counts_as_released() -> None:
+    node = crowded(best_effort("b"), best_effort("c"))
+    world = World(WARM, node)
+    ack = Ack("n0", node.boot, 1, 1, "evict_memory", "local", pods=("b",))
+    world.tick(1000, ("acks", PARTITION, b"n0", ack))
+    world.say(node.sample(available=FULL, used=[GIB, 3 * GIB, 3 * GIB]))
+    assert evictions(world) == []
+
+
+def test_the_cool_down_is_in_milliseconds() -> None:
+    node = crowded(best_effort("b"), best_effort("c"))
+    world = World(WARM, node)
+    sizes: list[int | None] = [GIB, GIB, GIB]
+    world.say(node.sample(available=FULL, used=sizes))
+    assert evictions(world)[0].pods == ("b",)
+    world.say(node.sample(available=FULL, used=sizes), after_ms=3999)
+    assert evictions(world) == []
+    world.say(node.sample(available=FULL, used=sizes), after_ms=1)
+    assert evictions(world)[0].pods == ("c",)
+
+
+def crowd(count: int) -> list[Node]:
+    return [
+        Node(f"n{i}", (online(f"a{i}"), best_effort(f"b{i}"), best_effort(f"c{i}")))
+        for i in range(count)
+    ]
+
+
+def ordered(world: World, nodes: list[Node], after_ms: int = 0) -> list[int]:
+    """Pods ordered out on each node, all of which are full of small pods."""
+    counts = []
+    for node in nodes:
+        world.say(node.sample(available=FULL, used=[GIB, GIB, GIB]), after_ms)
+        counts.append(sum(len(command.pods) for command in evictions(world)))
+    return counts
+
+
+def test_r5_the_partitions_budget_bounds_all_its_nodes_in_one_cool_down() -> None:
+    nodes = crowd(5)
+    world = World(WARM, *nodes)
+    world.tick(1000, facts(3))
+    assert ordered(world, nodes) == [2, 1, 0, 0, 0]
+    world.tick(4000, facts(3))
+    assert sum(ordered(world, nodes)) == 3
+
+
+@pytest.mark.parametrize("kind", ["absent", "stale"])
+def test_r5_with_absent_or_stale_facts_one_pod_a_node_a_cool_down(kind: str) -> None:
+    nodes = crowd(3)
+    world = World(WARM, *nodes)
+    if kind == "stale":
+        world.tick(1000, facts(100))
+        world.tick(10_001)
+    assert ordered(world, nodes) == [1, 1, 1]
+    assert evictions(world)[0].reason == "memory_full_fleet_unknown"
+
+
+@pytest.mark.parametrize("side", [facts(0), facts(100, ill_permille=550)])
+def test_r5_a_fleet_that_is_ill_evicts_nobody(side: tuple[str, int, bytes, Any]) -> None:
+    nodes = crowd(2)
+    world = World(WARM, *nodes)
+    world.tick(1000, side)
+    assert ordered(world, nodes) == [0, 0]
+    world.tick(0)
+    assert world.value(nodes[0], "evictions_wanted") == 2
+
+
+def test_evictions_wanted_are_counted_for_the_fleet() -> None:
+    nodes = crowd(2)
+    world = World(WARM, *nodes)
+    world.tick(1000, facts(0))
+    ordered(world, nodes)
+    world.tick(1000)
+    assert of(world.out, "fleet")[0].evictions_wanted == 4
+
+
+def test_dry_run_says_so_and_credits_nothing() -> None:
+    node = crowded(best_effort("b"))
+    world = World(WARM + "evict_memory: {dry_run: true}\n", node)
+    world.say(node.sample(available=FULL, used=[GIB, 3 * GIB]))
+    assert evictions(world)[0].dry_run
+    world.say(node.sample(available=FULL, used=[GIB, 3 * GIB]), after_ms=4000)
+    assert evictions(world)[0].pods == ("b",)
+
+
+def test_disabled_means_nobody() -> None:
+    node = crowded(best_effort("b"))
+    world = World(WARM, node)
+    off = PolicyRecord("default", 2, "", "name: default\nevict_memory: {enabled: false}\n")
+    world.tick(1000, ("policies", 0, b"default", off))
+    world.say(node.sample(available=FULL))
+    assert evictions(world) == []
+
+
+KINDS = st.builds(
+    PodFact,
+    uid=st.uuids().map(str),
+    name=st.just("p"),
+    qos=st.sampled_from(["LSE", "LSR", "LS", "BE", "SYSTEM", ""]),
+    priority_class=st.sampled_from(["prod", "mid", "batch", "free", ""]),
+    priority=st.sampled_from([0, 3500, 5500, 9500]),
+    host_app=st.booleans(),
+    evictable=st.booleans(),
+    terminating=st.booleans(),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(KINDS, max_size=12), st.data())
+def test_r6_an_online_pod_is_never_chosen(pods: list[PodFact], data: st.DataObject) -> None:
+    node = Node(pods=tuple(pods))
+    world = World(WARM, node)
+    world.tick(1000, facts(100))
+    sizes = [data.draw(st.sampled_from([None, 0, GIB, 5 * GIB])) for _ in pods]
+    world.say(node.sample(available=GIB, used=sizes))
+    allowed = {
+        p.uid for p in pods if p.qos == "BE" and p.evictable and not (p.host_app or p.terminating)
+    }
+    chosen = [uid for command in evictions(world) for uid in command.pods]
+    assert set(chosen) <= allowed
+    assert all(command.pods for command in evictions(world)), "empty never means all"
+    made = best_effort_pods(world.state, world.state.seats[b"n0"], world.log_ms)
+    assert {pod.uid for pod in made} == {p.uid for p in pods if p.qos == "BE" and not p.host_app}
+
+
+@given(
+    st.lists(
+        st.builds(
+            BestEffortPod, st.uuids().map(str), st.just(0), st.integers(0, 2), st.integers(0, 4),
+            st.booleans(), st.booleans(),
+        )
+    ),
+    st.integers(0, 12),
+    st.integers(0, 4),
+)  # fmt: skip
+def test_victims_are_few_ordered_and_enough(
+    pods: list[BestEffortPod], release: int, most: int
+) -> None:
+    chosen = victims(pods, release, most)
+    assert len(chosen) <= most
+    assert all(pod.evictable and not pod.going for pod in chosen)
+    keys = [(pod.priority, pod.used_bytes == 0, -pod.used_bytes, pod.uid) for pod in chosen]
+    assert keys == sorted(keys)
+    assert sum(pod.used_bytes for pod in chosen[:-1]) < max(release, 1)
+    assert sum(pod.used_bytes == 0 for pod in chosen) <= 1
+    if release == 0:
+        assert chosen == []
