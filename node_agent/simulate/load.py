@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
 
 from node_agent.inbox import partition_of
 from node_agent.simulate import trace as traces
@@ -31,6 +32,7 @@ CHUNKS_A_S = 20
 LARGEST_CHUNK = 500
 BATCH_BYTES = 512 * 1024
 IN_FLIGHT = 200  # batches on their way, at most
+METADATA_S = 10.0
 ENDLESS_US = 1 << 60
 WANT_MILLI, MEMORY_BYTES = 1500, 512 * MIB
 CLOCK_US = 1_000_000_000  # monotonic time of every node at the start
@@ -76,10 +78,9 @@ class Load:
             max_batch_size=BATCH_BYTES,
             linger_ms=0,
         )
-        await producer.start()
         try:
             topic = full_name(self.settings.prefix, "samples")
-            count = len(await producer.partitions_for(topic))
+            count = await self._connected(producer, topic)
             self._partitions = [partition_of(name, count) for name in self.world.fleet.names]
             await self._publish_inventory(producer)
             await self._publish_samples(producer, topic)
@@ -87,6 +88,19 @@ class Load:
         finally:
             await producer.stop()
         return self.summary
+
+    async def _connected(self, producer: Any, topic: str) -> int:
+        """Start the producer; how many partitions the topic has. Raises KafkaError."""
+        brokers = self.settings.brokers
+        try:
+            await producer.start()
+            return len(await asyncio.wait_for(producer.partitions_for(topic), METADATA_S))
+        except KafkaConnectionError as error:
+            raise KafkaError(f"no broker answers at {brokers}: {error}") from None
+        except (TimeoutError, UnknownTopicOrPartitionError):
+            raise KafkaError(
+                f"no topic {topic} at {brokers}; make them with `slackwater topics create`"
+            ) from None
 
     async def _publish_inventory(self, producer: Any) -> None:
         """Who the nodes are, all acknowledged before the first sample."""
