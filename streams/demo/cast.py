@@ -13,6 +13,8 @@ PARTITIONS = 8  # enough for two workers, and easy on a small machine
 PREFIX = "slackwater."
 REAL_NODE = "this-node"
 INTERVAL_MS = 200
+SIMULATED_PODS = 20  # places for pods on a simulated node
+POLICY = Path(__file__).with_name("policy.yaml")
 # `python -m` of the command's module would need it to be runnable; the console script may be
 # elsewhere than this interpreter. So the entry point is called by name.
 _SLACKWATER = [sys.executable, "-c", "from streams.cli import main; main()"]
@@ -49,6 +51,11 @@ class Cast:
     def topics(self) -> list[str]:
         return self._command("topics", "create", "--partitions", str(PARTITIONS))
 
+    def policy(self) -> list[str]:
+        """The defaults, hurried; see the file."""
+        note = ["--author", "demo", "--note", "hurried for the demo"]
+        return [*self._command("policy", "put", str(POLICY)), *note]
+
     def worker(self, port: int) -> list[str]:
         return self._command("worker", "--metrics-port", str(port))
 
@@ -60,7 +67,9 @@ class Cast:
         return [*command, "--record", str(self.patches), "--metrics-port", str(port)]
 
     def simulate(self, nodes: int) -> list[str]:
-        return self._command("simulate", "--nodes", str(nodes), "--json")
+        """One trace minute a second, so that its use moves before one's eyes."""
+        shape = ["--nodes", str(nodes), "--pods", str(SIMULATED_PODS), "--speed", "60"]
+        return [*self._command("simulate"), *shape, "--json"]
 
     def node(self, inventory: Path, best_effort_root: str) -> list[str]:
         return [

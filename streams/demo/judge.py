@@ -7,6 +7,7 @@ the law, written out once more on purpose: a judge that called the judged would 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from schemas.policy import Suppress
 from streams.demo.trace import Step, Trace
@@ -83,7 +84,7 @@ def rule_milli(trace: Trace, bounds: Bounds, from_us: int, to_us: int) -> int:
     """
     parts = max(1, round((to_us - from_us) / bounds.interval_us))
     edges = [from_us + (to_us - from_us) * part // parts for part in range(parts + 1)]
-    allowed = [_allowed(trace, bounds, *edge) for edge in zip(edges, edges[1:], strict=False)]
+    allowed = [_allowed(trace, bounds, *edge) for edge in pairwise(edges)]
     return round(sum(allowed) / len(allowed))
 
 

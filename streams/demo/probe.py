@@ -46,15 +46,22 @@ async def ready(port: int) -> bool:
     return status == 200
 
 
-async def metric(port: int, name: str) -> float | None:
-    """Sum over the labels of one metric; None when it is not said."""
+async def lags(port: int) -> dict[str, int]:
+    """Records not yet folded, by partition, of those that this worker has open."""
     _status, body = await get(port, "/metrics")
-    found = [
-        float(line.rsplit(" ", 1)[1])
-        for line in body.splitlines()
-        if line.startswith((f"{name} ", f"{name}{{"))
-    ]
-    return sum(found) if found else None
+    gates = by_label(body, "slackwater_gate_open")
+    lag = by_label(body, "slackwater_lag_records")
+    return {label: round(lag.get(label, 0)) for label, is_open in gates.items() if is_open}
+
+
+def by_label(body: str, name: str) -> dict[str, float]:
+    """The samples of one metric in an exposition, by what stands between its braces."""
+    found = {}
+    for line in body.splitlines():
+        head, _, value = line.rpartition(" ")
+        if head.startswith(f"{name}{{"):
+            found[head.removeprefix(f"{name}{{").rstrip("}")] = float(value)
+    return found
 
 
 class OwnCpu:

@@ -125,6 +125,13 @@ class RealNode:
             return 0.0
         return (series.value[-1] - series.read(self.protected_from_us)) / 1e6
 
+    def own_milli(self) -> int:
+        """CPU of broker, workers and all else that is ours but not in the two groups."""
+        ours = self.stage.trace.ours
+        if not self.protected_from_us or len(ours.at_us) < 2:
+            return 0
+        return ours.rate_milli(self.protected_from_us, ours.at_us[-1])
+
     def _tell_last(self) -> None:
         """Say in the header how the newest complete step went."""
         trace = self.trace_so_far()

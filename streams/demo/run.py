@@ -21,7 +21,7 @@ from pathlib import Path
 from streams.demo import judge, leftovers, outage, real
 from streams.demo.board import Board
 from streams.demo.cast import PARTITIONS, PREFIX, REAL_NODE, Cast
-from streams.demo.probe import OwnCpu, free_port, metric, ready
+from streams.demo.probe import OwnCpu, free_port, lags, ready
 from streams.demo.reader import Reader
 from streams.demo.real import RealNode
 from streams.demo.settings import DemoSettings
@@ -108,6 +108,9 @@ class Demo:
             await self.supervisor.finish(
                 self.supervisor.start("topics", self.cast.topics()), START_S
             )
+            await self.supervisor.finish(
+                self.supervisor.start("policy", self.cast.policy()), START_S
+            )
             self.reader = Reader(self.cast.brokers, PREFIX, self.board)
             self.reader.start()
             ports = self._start_loop()
@@ -130,7 +133,7 @@ class Demo:
         return child
 
     def _start_loop(self) -> list[tuple[Child, int]]:
-        """Workers, second stage, bridge, fleet; returns those that say when they are ready."""
+        """Workers, second stage, bridge; returns those that say when they are ready."""
         cast, start = self.cast, self.supervisor.start
         self._worker_ports = [free_port() for _ in range(WORKERS)]
         started = [
@@ -141,7 +144,6 @@ class Demo:
         start("fleet", cast.fleet(port))
         port = free_port()
         started.append((start("bridge", cast.bridge(port)), port))
-        start("simulate", cast.simulate(self.settings.nodes))
         return started
 
     async def _start_workbench(self) -> RealNode:
@@ -173,6 +175,7 @@ class Demo:
         for child, port in ports:
             self.status.detail = f"{child.name} is coming up"
             await self.supervisor.until("readiness", partial(ready, port), START_S, child)
+        self.supervisor.start("simulate", self.cast.simulate(self.settings.nodes))
         self.status.detail = "waiting for the first commands and capacities of the fleet"
         await self.supervisor.until("capacity of a node", self._turning, START_S)
         self.status.detail = ""
@@ -276,11 +279,12 @@ class Demo:
 
     async def _ask_workers(self) -> None:
         while True:
-            lags = [await metric(port, "slackwater_lag_records") for port in self._worker_ports]
             states = [await ready(port) for port in self._worker_ports]
             self.status.workers_ready = sum(states)
-            known = [round(lag) for lag in lags if lag is not None]
-            self.status.lag = sum(known) if known and len(known) == len(lags) else None
+            lag: dict[str, int] = {}
+            for port in self._worker_ports:
+                lag |= await lags(port)
+            self.status.lag = sum(lag.values()) if len(lag) == PARTITIONS else None
             await asyncio.sleep(LAG_EVERY_S)
 
     async def close(self) -> None:
@@ -310,6 +314,7 @@ class Demo:
             summary.bounds = self.real.bounds
             summary.verdict = judge.verdict(self.real.trace_so_far(), self.real.bounds)
             summary.latencies = self.real.stage.latencies
+            summary.own_milli = self.real.own_milli()
             summary.real_best_effort_core_s = self.real.best_effort_core_s()
 
     async def _prove(self) -> None:

@@ -45,6 +45,7 @@ class Summary:
     latencies: dict[str, Latency] = field(default_factory=dict)
     real_best_effort_core_s: float = 0.0
     simulated_best_effort_core_s: float = 0.0
+    own_milli: int = 0  # what the demo's own processes and the broker used while under the agent
     batch_milli: int = 0
     lent_milli: int = 0
     peak_lent_milli: int = 0

@@ -23,6 +23,8 @@ def lines(summary: Summary) -> list[str]:
     told.append(_row("best effort", f"{here}, {there}; {summary.jobs_done} jobs done"))
     told.append(_row("commands", f"{_counts(summary.commands)}; acks: {_counts(summary.acks)}"))
     letters = f"dead letters: {_counts(summary.dead_letters)}"
+    if summary.own_milli:
+        told.append(_row("own cost", f"{cores(summary.own_milli)} cores for broker and all else"))
     told.append(_row("trouble", f"{summary.evictions} evictions, {letters}"))
     if summary.latencies:
         told.append(_row("online p99", _latencies(summary)))

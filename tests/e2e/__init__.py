@@ -1,0 +1,1 @@
+"""Whole runs of the product: real broker, real processes, real cgroups."""
