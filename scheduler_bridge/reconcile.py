@@ -19,7 +19,7 @@ Why = Literal["first", "fall", "rise", "new_work", "refresh", "stale", "removed"
 Basis = Literal["desired", "stale", "removed", "held"]
 
 UNSURE_REASONS: frozenset[str] = frozenset(
-    {"stale", "silent", "missing", "cold", "withdrawn", "no_policy", "no_inventory"}
+    {"cold", "silent", "unknown_pods", "withdrawn", "stale", "missing"}
 )
 """Reason codes of numbers that were born of missing or old data, whatever they say."""
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
+from aiokafka.errors import KafkaConnectionError, UnknownTopicOrPartitionError
 
 from node_agent.inbox import partition_of
 from node_agent.simulate import trace as traces
@@ -90,15 +90,15 @@ class Load:
         return self.summary
 
     async def _connected(self, producer: Any, topic: str) -> int:
-        """Start the producer; how many partitions the topic has. Raises KafkaError."""
+        """Start the producer; how many partitions the topic has. Raises ConnectionError."""
         brokers = self.settings.brokers
         try:
             await producer.start()
             return len(await asyncio.wait_for(producer.partitions_for(topic), METADATA_S))
         except KafkaConnectionError as error:
-            raise KafkaError(f"no broker answers at {brokers}: {error}") from None
+            raise ConnectionError(f"no broker answers at {brokers}: {error}") from None
         except (TimeoutError, UnknownTopicOrPartitionError):
-            raise KafkaError(
+            raise ConnectionError(
                 f"no topic {topic} at {brokers}; make them with `slackwater topics create`"
             ) from None
 

@@ -151,7 +151,8 @@ def test_the_books_add_up_whatever_happens(seed: int, data: st.DataObject) -> No
         is_open: bool = data.draw(st.booleans())
         world.scheduler.offer(row, offer, 64 * GIB, second * SECOND_US, new_work=is_open)
         batch = [pod.uid for pod in world.inventory(row).pods if pod.qos == "BE"]
-        if batch and data.draw(st.booleans(), label="evict"):
+        evicts: bool = data.draw(st.booleans())
+        if batch and evicts:
             world.evict(row, batch[data.draw(st.integers(0, len(batch) - 1))], second * SECOND_US)
         world.step(ALL, second * SECOND_US, float(second))
         said = world.settle(ALL, second * SECOND_US)

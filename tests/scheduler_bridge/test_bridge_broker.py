@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import orjson
 import pytest
@@ -46,7 +46,7 @@ async def make_topics(bootstrap: str, prefix: str) -> None:
         await admin.close()
 
 
-def capacity(node: str, offset: int, cpu: int, new_work: bool = True) -> Capacity:  # noqa: FBT001, FBT002
+def capacity(node: str, offset: int, cpu: int, new_work: bool = True) -> Capacity:
     cause = Cause(1, 0, offset, offset, "abc", 1)
     return Capacity(node, cause, cpu, cpu << 20, "usage", new_work)
 
@@ -58,7 +58,7 @@ class Writer:
         self._prefix = prefix
         self._producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
 
-    async def __aenter__(self) -> Writer:
+    async def __aenter__(self) -> Self:
         await self._producer.start()
         return self
 

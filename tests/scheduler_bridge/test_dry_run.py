@@ -37,8 +37,10 @@ async def test_a_line_is_the_merge_patch_of_our_two_keys_only(tmp_path: Path) ->
     }
     assert line["patch"]["status"]["capacity"] == line["patch"]["status"]["allocatable"]
     assert said == [
-        "would patch n1: kubernetes.io/batch-cpu none -> 1500m, "
-        "kubernetes.io/batch-memory 2048 MiB (rise: usage)"
+        (
+            "would patch n1: kubernetes.io/batch-cpu none -> 1500m, "
+            "kubernetes.io/batch-memory 2048 MiB (rise: usage)"
+        )
     ]
 
 

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.capacity import REASONS
 from scheduler_bridge.reconcile import (
+    UNSURE_REASONS,
     Amount,
     Desired,
     Observed,
@@ -81,7 +83,7 @@ def test_case_29_a_reset_node_is_told_again_at_once() -> None:
         (700, 700, False),
     ],
 )
-def test_threshold_is_strict_and_absolute(old: int, new: int, expected: bool) -> None:  # noqa: FBT001
+def test_threshold_is_strict_and_absolute(old: int, new: int, expected: bool) -> None:
     assert changed(old, new, RULES.change_permille, RULES.least_cpu_milli) is expected
 
 
@@ -157,6 +159,10 @@ def test_removed_capacity_is_withdrawn_at_once() -> None:
     patch = one(replace(want(8000), removed=True), shown(8000), Amount(0, 0))
     assert patch is not None
     assert (patch.why, patch.amount.cpu_milli) == ("removed", 0)
+
+
+def test_every_doubt_of_the_law_is_known_here() -> None:
+    assert set(REASONS) - {"", "disabled"} <= UNSURE_REASONS
 
 
 def test_settings_out_of_range_are_refused() -> None:
