@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from node_agent.cli import app
+import sys
 
-app(prog_name="slackwater node")
+from node_agent.cli import main
+
+sys.exit(main(sys.argv[1:]))

@@ -143,6 +143,23 @@ def show(
         typer.echo(f"command     {line['id']} {line['outcome']} {line['reason']}".rstrip())
 
 
+def main(arguments: list[str]) -> int:
+    """`python -m node_agent`: the exit code; what went wrong is one line on stderr."""
+    try:
+        code = typer.main.get_command(app).main(
+            arguments, prog_name="slackwater node", standalone_mode=False
+        )
+    except typer.TyperException as error:
+        text, code = error.format_message(), error.exit_code
+    except (OSError, ValueError, RuntimeError) as error:
+        text, code = str(error), 1
+    else:
+        return code if isinstance(code, int) else 0
+    if text:
+        typer.echo(f"slackwater node: {' '.join(text.split())}", err=True)
+    return code
+
+
 async def _live(settings: Settings, layout: Layout, source: InventorySource) -> int:
     agent = NodeAgent(settings, layout, source, SystemClock())
     if settings.metrics_port is not None:
