@@ -59,7 +59,14 @@ class Chunk:
     payload: bytes
 
 
-def pack(cut: str, at: int, incarnation: int, meta: Meta, arrays: Arrays) -> list[bytes]:
+def pack(
+    cut: str,
+    at: int,
+    incarnation: int,
+    meta: Meta,
+    arrays: Arrays,
+    law_version: int = LAW_VERSION,
+) -> list[bytes]:
     """The chunks of an image; pure, slow (compression), made for a thread."""
     listing, blobs, where = [], [], 0
     for name, array in arrays.items():
@@ -82,7 +89,7 @@ def pack(cut: str, at: int, incarnation: int, meta: Meta, arrays: Arrays) -> lis
                 "n": n,
                 "at": at,
                 "incarnation": incarnation,
-                "law_version": LAW_VERSION,
+                "law_version": law_version,
                 "crc32": crc32(payload),
                 "whole": whole,
             }

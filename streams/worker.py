@@ -56,6 +56,7 @@ class Worker:
             settings.stall_after_s, settings.stall_after_s + IMAGES_LATE * settings.image_interval_s
         )
         self.port = 0
+        self.app: faust_app.WorkerApp | None = None
         self._probe = AIOKafkaConsumer(
             bootstrap_servers=settings.brokers, enable_auto_commit=False, request_timeout_ms=10_000
         )
@@ -100,10 +101,10 @@ class Worker:
             await self.outputs.start()
             await self.writer.start()
             await self.side.start()
-            self.app = faust_app.build(self.settings, self)
-            self.app.finalize()
+            self.app = app = faust_app.build(self.settings, self)
+            app.finalize()
             self._spawn_all(installed)
-            await self.app.start()
+            await app.start()
             log.info("incarnation %d, %d partitions", installed.incarnation, installed.partitions)
             await self._stopping.wait()
             await self._end()
@@ -131,7 +132,7 @@ class Worker:
 
     def why_not_ready(self) -> str:
         """Readiness: "" when every assigned gate is open and little is behind."""
-        if self.app.rebalancing or self._generation < 0:
+        if self._between_owners() or self._generation < 0:
             return "no assignment yet"
         for partition, engine in sorted(self.engines.items()):
             if not engine.open:
@@ -201,6 +202,10 @@ class Worker:
 
     # Inside.
 
+    def _between_owners(self) -> bool:
+        """Not connected yet, or in a rebalance: nobody knows who owns what."""
+        return self.app is None or bool(self.app.rebalancing)
+
     def _seek(self, partition: int, offset: int, why: str) -> None:
         self._seeks[partition] = offset
         self.metrics.add("seeks_total", partition, why)
@@ -251,7 +256,7 @@ class Worker:
             await self.outputs.publish(partition, letters)
 
     def _periods(self) -> dict[int, int]:
-        if self.app.rebalancing or self._stopping.is_set():
+        if self._between_owners() or self._stopping.is_set():
             return {}
         return {
             p: e.state.law.loop.tick_ms
@@ -343,7 +348,7 @@ class Worker:
             await asyncio.sleep(LOOK_S)
             now = monotonic()
             self.metrics.put("loop_lag_seconds", value=now - late - LOOK_S)
-            if self.app.crashed:
+            if self.app is not None and self.app.crashed:
                 self._crash = f"Faust crashed: {self.app.crash_reason!r}"
                 self.stop()
             try:
@@ -391,6 +396,7 @@ class Worker:
                 for engine in self.engines.values():
                     if engine.image_at != engine.at:
                         await self.cut(engine)
-                await self.app.stop()
+                if self.app is not None:
+                    await self.app.stop()
         except TimeoutError:
             log.warning("not all final images were cut; the next owner folds a little more")

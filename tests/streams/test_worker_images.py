@@ -14,6 +14,7 @@ from schemas.topics import full_name
 from streams import images
 from streams.checker import Verdict, check
 from streams.dev_broker import DevBroker
+from streams.topics_admin import installation_of
 from tests.streams.fleet_kit import (
     Fleet,
     WorkerProcess,
@@ -120,12 +121,8 @@ async def write_bad_images(one: Fleet, ends: dict[int, int]) -> None:
             incarnation = await incarnation_of(one)
             chunks = images.pack("half", offset, incarnation, state, {"noise": noise})
             assert len(chunks) > 1
-            before = law.LAW_VERSION
-            images.LAW_VERSION = before + 1
-            try:
-                foreign = images.pack("foreign", offset, incarnation, state, {})
-            finally:
-                images.LAW_VERSION = before
+            other = law.LAW_VERSION + 1
+            foreign = images.pack("foreign", offset, incarnation, state, {}, law_version=other)
             broken = images.pack("broken", offset, incarnation, state, {"noise": noise[:100]})
             broken = [broken[0][:-1] + bytes([broken[0][-1] ^ 1])]
             for raw in [chunks[0], *foreign, *broken]:
@@ -137,8 +134,6 @@ async def write_bad_images(one: Fleet, ends: dict[int, int]) -> None:
 
 
 async def incarnation_of(one: Fleet) -> int:
-    from streams.topics_admin import installation_of  # noqa: PLC0415
-
     found = await installation_of(one.bootstrap, one.prefix)
     assert found is not None
     return found.incarnation
