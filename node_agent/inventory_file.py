@@ -13,8 +13,8 @@
         name: web                                  # default: the uid
         namespace: shop
         workload: shop/web
-        qos: LS                                    # LSE LSR LS BE SYSTEM; default: BE for batch
-        priority_class: prod                       # prod mid batch free;  and free, else LS
+        qos: LS                                    # LSE LSR LS BE SYSTEM; default LS
+        priority_class: prod                       # prod mid batch free
         priority: 9500
         requests: {cpu_milli: 500, memory_bytes: 536870912}
         limits: {cpu_milli: 1000, memory_bytes: 1073741824}   # left out: no limit
@@ -190,13 +190,13 @@ def _pod(path: str, key: str, content: object) -> Pod:
 
 
 def _class(path: str, key: str, qos: str, priority_class: str) -> str:
-    """The QoS class, by priority where none is given; refuses pairs that contradict each other."""
+    """The QoS class; a pod that says none is online. Refuses pairs that contradict each other."""
     if (qos, priority_class) in _CONTRADICTIONS:
         raise InventoryError(
             f"{path}: {key}: qos {qos} and priority_class {priority_class} contradict each other;"
             " LSR goes with prod, BE with mid, batch or free"
         )
-    return qos or ("BE" if priority_class in ("batch", "free") else "LS")
+    return qos or "LS"
 
 
 def _mapping(

@@ -34,6 +34,7 @@ pods:
     host_app: true
   - uid: job-0
     cgroup: demo/besteffort/job
+    qos: BE
     priority_class: batch
     evictable: false
 """
@@ -215,3 +216,8 @@ def test_unreadable_file_keeps_the_last_good_one(tmp_path: Path, layout: Layout)
     path.mkdir()
     assert source.poll(1) is first
     assert source.error
+
+
+def test_a_pod_that_says_no_class_is_online(tmp_path: Path) -> None:
+    path = write(tmp_path / "i.yaml", POD + "    priority_class: batch")
+    assert load(path)[1][0].fact.qos == "LS"
