@@ -161,7 +161,8 @@ class PartitionState:
     def _image(self, seats: list[tuple[bytes, Seat]]) -> tuple[dict[str, Any], dict[str, Array]]:
         rows = np.array([seat.row for _, seat in seats], dtype=np.int64)
         arrays = {f"node.{k}": v for k, v in self.nodes.copy_rows(rows).items()}
-        arrays["node.start"] = np.zeros_like(arrays["node.start"])  # where it lies is no content
+        for name in ("node.start", "node.room"):  # where it lies is no content
+            arrays[name] = np.zeros_like(arrays[name])
         slots, _, _ = self.slots_of(rows)
         arrays |= {f"pod.{k}": v for k, v in self.pods.copy_rows(slots).items()}
         meta = {

@@ -1,0 +1,1 @@
+"""The peer's figures, run through the law."""
