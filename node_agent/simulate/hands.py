@@ -42,10 +42,16 @@ class Hands:
         mono_us: Callable[[], int],
         floor_milli: int,
         state_dir: Path | None,
+        *,
+        has_law: bool = True,
     ) -> None:
-        """``state_dir``: a journal for each node in a folder of its name; None: no journals."""
+        """``state_dir``: a journal for each node in a folder of its name; None: no journals.
+
+        ``has_law`` False: nodes without a local law, which limits nothing then.
+        """
         fleet = world.fleet
         self.world = world
+        self._has_law = has_law
         self.rows = {name.encode(): row for row, name in enumerate(fleet.names)}
         self._mono_us = mono_us
         self._leases = [NodeLease(name, floor_milli, clock=clock) for name in fleet.names]
@@ -87,10 +93,11 @@ class Hands:
         return out
 
     def beat(self, row: int, commands: list[Command] | None) -> list[Said]:
-        """Once a period: the local law's answers; None: there is no local law, nothing limits."""
+        """Once a period: the local law's answers (empty: the last ones stand; None: it is mute)."""
         lease, now = self._leases[row], self._mono_us()
-        if commands is None:
+        if not self._has_law:
             lease.on_local(int(self.world.fleet.cpu_milli[row]), now)
+        if commands is None:
             return self._enforce(row, None)
         asked = [each.allow_milli for each in commands if each.decider == "suppress"]
         lease.on_local(asked[-1] if asked else None, now)

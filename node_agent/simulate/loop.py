@@ -135,14 +135,21 @@ class Simulation:
         topic = full_name(self.settings.prefix, "samples")
         for name, raw in zip(names, raws, strict=True):
             self.outbox.put(Parcel(topic, name.encode(), raw, codec.PACKED_HEADERS, True))
-        if not self.settings.decides_itself:
-            for row in range(rows.start, rows.stop):
-                self._publish(self.hands.beat(row, None))
-        else:
-            said = self.law.fold(raws, now)
-            for row, name in enumerate(names, start=rows.start):
-                self._publish(self.hands.beat(row, said.get(name, [])))
+        said = self._ask(raws, now)
+        for row, name in enumerate(names, start=rows.start):
+            self._publish(self.hands.beat(row, None if said is None else said.get(name, [])))
         self._count(rows, sum(len(raw) for raw in raws))
+
+    def _ask(self, raws: list[bytes], now_us: int) -> dict[str, list[Command]] | None:
+        """What the local law says by node; None: it was not asked or failed."""
+        if not self.settings.decides_itself:
+            return None
+        try:
+            return self.law.fold(raws, now_us)
+        except Exception:
+            self.summary.law_failures += 1
+            log.exception("the local law failed; best-effort work falls to its floor")
+            return None
 
     def _tick(self) -> None:
         """After each period of the whole fleet: the local law's time."""

@@ -27,6 +27,7 @@ COUNTERS: dict[str, str] = {
     "batch_core_s": "CPU time delivered to batch work",
     "commands": "commands and leases that reached a node",
     "beats_late": "periods that came late",
+    "law_failures": "times the local law failed",
 }
 
 
@@ -57,6 +58,7 @@ class Summary:
     lent_peak_milli: int = 0
     commands: int = 0
     beats_late: int = 0
+    law_failures: int = 0
     acks: dict[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:

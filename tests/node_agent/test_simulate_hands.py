@@ -23,12 +23,12 @@ LOG_MS = 1_000_000
 class Stage:
     """Two nodes with batch work, a clock in hand, broker time = LOG_MS + monotonic."""
 
-    def __init__(self, state_dir: Path | None = None) -> None:
+    def __init__(self, state_dir: Path | None = None, *, has_law: bool = True) -> None:
         self.now_us = SECOND_US
         self.world = World(fleet.build(2, 20, 1, 60), load("azure"), 1, 1000, scheduling=True)
         clock = BrokerClock()
         clock.acknowledged(LOG_MS, 0)
-        self.hands = Hands(self.world, clock, lambda: self.now_us, 10, state_dir)
+        self.hands = Hands(self.world, clock, lambda: self.now_us, 10, state_dir, has_law=has_law)
         for row in range(2):
             self.world.scheduler.offer(row, 8000, 64 * GIB, self.now_us, new_work=True)
         self.world.settle(slice(0, 2), self.now_us)
@@ -68,7 +68,7 @@ def test_without_a_policy_the_floor_holds_and_nobody_is_evicted() -> None:
 
 
 def test_a_command_is_put_in_force_acked_and_obeyed_twice_as_once() -> None:
-    stage = Stage()
+    stage = Stage(has_law=False)
     stage.hands.policy(Policy())
     stage.hands.beat(0, None)
     command = stage.suppress(7, 3000)
