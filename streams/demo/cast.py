@@ -13,6 +13,9 @@ PARTITIONS = 8  # enough for two workers, and easy on a small machine
 PREFIX = "slackwater."
 REAL_NODE = "this-node"
 INTERVAL_MS = 200
+# Who is stopped before whom: the node gives its kernel back while the groups are still there.
+BROKER, LOOP, FLEET, NODE = range(4)
+STOP_S = 15.0  # patience with each
 SIMULATED_PODS = 20  # places for pods on a simulated node
 POLICY = Path(__file__).with_name("policy.yaml")
 # `python -m` of the command's module would need it to be runnable; the console script may be

@@ -70,6 +70,8 @@ class Reaction:
         """Foreign load makes any reading of this step worthless."""
         return self.others_milli > OTHERS_MILLI
 
+    pinned: bool = False  # best-effort work stood at its floor: nothing was left to take
+
     @property
     def error_milli(self) -> int:
         """How far best-effort use was from the rule."""
@@ -117,7 +119,14 @@ def reaction(trace: Trace, bounds: Bounds, step: Step) -> Reaction | None:
         settled_us=_settled(trace, step, rule) if step.up else None,
         command_us=_command(trace, bounds, step, before) if step.up else None,
         by=by,
+        pinned=step.up and 0 <= before <= _pin(trace, bounds),
     )
+
+
+def _pin(trace: Trace, bounds: Bounds) -> int:
+    """A quota so low cannot fall by more than what the rule ignores."""
+    capacity = trace.capacity_milli
+    return bounds.floor_milli(capacity) + bounds.ignored_milli(capacity)
 
 
 def _lower(milli: int, before: int, ignored: int) -> bool:
@@ -164,7 +173,7 @@ class Verdict:
     """What the steps of one run amount to; times in microseconds, amounts in millicores."""
 
     reactions: tuple[Reaction, ...]
-    judged: tuple[Reaction, ...]  # up-steps that nothing foreign disturbed
+    judged: tuple[Reaction, ...]  # up-steps undisturbed, with something to take back
     late: tuple[Reaction, ...]  # judged, first lowering write missing or beyond its bound
     unsettled: tuple[Reaction, ...]
     astray: tuple[Reaction, ...]  # undisturbed, up or down, use off the rule once settled
@@ -180,7 +189,7 @@ def verdict(trace: Trace, bounds: Bounds) -> Verdict:
     every = [reaction(trace, bounds, step) for step in trace.steps]
     reactions = tuple(one for one in every if one is not None)
     calm = [one for one in reactions if not one.disturbed]
-    judged = tuple(one for one in calm if one.step.up)
+    judged = tuple(one for one in calm if one.step.up and not one.pinned)
     return Verdict(
         reactions=reactions,
         judged=judged,

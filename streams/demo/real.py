@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from streams.demo import judge
 from streams.demo.board import Board, cores
-from streams.demo.cast import INTERVAL_MS, REAL_NODE, Cast
+from streams.demo.cast import INTERVAL_MS, NODE, REAL_NODE, STOP_S, Cast
 from streams.demo.judge import Bounds
 from streams.demo.probe import OwnCpu
 from streams.demo.settings import EXTRA_S, DemoSettings
@@ -25,7 +25,6 @@ from streams.demo.view import Status
 LOAD_MILLI = 400  # the step; the service itself takes about 300
 WORKBENCH_S = 20.0
 AGENT_S = 20.0
-PATIENCE_S = 15.0
 
 
 def why_not() -> str:
@@ -76,7 +75,10 @@ class RealNode:
         stage = self.stage
         assert stage.inventory is not None, "the workbench said that it is ready"
         agent = self.supervisor.start(
-            "node", self.cast.node(stage.inventory, stage.best_effort_root), patience_s=PATIENCE_S
+            "node",
+            self.cast.node(stage.inventory, stage.best_effort_root),
+            patience_s=STOP_S,
+            rank=NODE,
         )
         now_us = time.monotonic_ns() // 1000
         await self.supervisor.until(

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
-from streams.demo import judge, leftovers, outage, real
+from streams.demo import cast, judge, leftovers, outage, real
 from streams.demo.board import Board
 from streams.demo.cast import PARTITIONS, PREFIX, REAL_NODE, Cast
 from streams.demo.probe import OwnCpu, free_port, lags, ready
@@ -33,7 +33,6 @@ from streams.demo.view import DRAW_EVERY_S, Status, View
 
 FIRST_START_S = 300.0  # the very first start fetches the broker
 START_S = 60.0
-BROKER_STOP_S = 15.0
 GONE_WITHIN_S = 5.0
 LAG_EVERY_S = 1.0
 WORKERS = 2
@@ -122,7 +121,7 @@ class Demo:
     async def _start_broker(self, within_s: float) -> Child:
         """The broker on its port and data, answering."""
         self.cast.ready_file.unlink(missing_ok=True)
-        child = self.supervisor.start("broker", self.cast.broker(), patience_s=BROKER_STOP_S)
+        child = self._launch("broker", self.cast.broker(), cast.BROKER)
         self.status.detail = "broker is coming up (the first time it is fetched)"
         await self.supervisor.until("an answer", self.cast.ready_file.exists, within_s, child)
         said = json.loads(self.cast.ready_file.read_text())
@@ -134,21 +133,21 @@ class Demo:
 
     def _start_loop(self) -> list[tuple[Child, int]]:
         """Workers, second stage, bridge; returns those that say when they are ready."""
-        cast, start = self.cast, self.supervisor.start
+        played, start = self.cast, self._launch
         self._worker_ports = [free_port() for _ in range(WORKERS)]
         started = [
-            (start(f"worker-{number}", cast.worker(port)), port)
+            (start(f"worker-{number}", played.worker(port), cast.LOOP), port)
             for number, port in enumerate(self._worker_ports, 1)
         ]
         port = free_port()
-        start("fleet", cast.fleet(port))
+        start("fleet", played.fleet(port), cast.LOOP)
         port = free_port()
-        started.append((start("bridge", cast.bridge(port)), port))
+        started.append((start("bridge", played.bridge(port), cast.LOOP), port))
         return started
 
     async def _start_workbench(self) -> RealNode:
         self.board.watched = self.status.real_node = REAL_NODE
-        child = self.supervisor.start("workbench", self.cast.workbench(self.group), pipes=True)
+        child = self._launch("workbench", self.cast.workbench(self.group), cast.FLEET, pipes=True)
         trace = Trace(capacity_milli=1000 * (os.cpu_count() or 1))
         stage = Stage(child, trace)
         stage.listen()
@@ -166,6 +165,9 @@ class Demo:
             hold=self._hold,
         )
 
+    def _launch(self, name: str, command: list[str], rank: int, *, pipes: bool = False) -> Child:
+        return self.supervisor.start(name, command, patience_s=cast.STOP_S, rank=rank, pipes=pipes)
+
     def _own_pids(self) -> list[int]:
         """Every process of the demo that is not in one of the two measured groups."""
         return [*(child.pid for child in self.supervisor.children), self._java_pid]
@@ -175,7 +177,7 @@ class Demo:
         for child, port in ports:
             self.status.detail = f"{child.name} is coming up"
             await self.supervisor.until("readiness", partial(ready, port), START_S, child)
-        self.supervisor.start("simulate", self.cast.simulate(self.settings.nodes))
+        self._launch("simulate", self.cast.simulate(self.settings.nodes), cast.FLEET)
         self.status.detail = "waiting for the first commands and capacities of the fleet"
         await self.supervisor.until("capacity of a node", self._turning, START_S)
         self.status.detail = ""

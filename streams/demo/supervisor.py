@@ -40,12 +40,16 @@ class DemoError(Exception):
 
 @dataclass(eq=False)
 class Child:
-    """One process of the demo. ``patience_s``: how long it may take to end after SIGTERM."""
+    """One process of the demo. ``patience_s``: how long it may take to end after SIGTERM.
+
+    ``rank``: higher ones are stopped first, equal ones together.
+    """
 
     name: str
     process: subprocess.Popen[bytes]
     log: Path
     patience_s: float
+    rank: int = 0
     expected_to_end: bool = False
     started: float = field(default_factory=time.monotonic)
 
@@ -90,6 +94,7 @@ class Supervisor:
         command: list[str],
         *,
         patience_s: float = 10.0,
+        rank: int = 0,
         pipes: bool = False,
         env: dict[str, str] | None = None,
     ) -> Child:
@@ -104,7 +109,7 @@ class Supervisor:
                 env={**os.environ, **(env or {}), leftovers.MARK: self.mark},
                 start_new_session=True,
             )
-        child = Child(name, process, log, patience_s)
+        child = Child(name, process, log, patience_s, rank)
         self.children.append(child)
         return child
 
@@ -162,9 +167,11 @@ class Supervisor:
             self.children.remove(child)
 
     async def stop_all(self) -> None:
-        """Stop every child, the last started first: those it leans on outlive it."""
-        for child in reversed(self.children.copy()):
-            await self.stop(child)
+        """Stop every child, rank by rank: whoever leans on others goes before them."""
+        while self.children:
+            highest = max(child.rank for child in self.children)
+            leaving = [child for child in self.children if child.rank == highest]
+            await asyncio.gather(*(self.stop(child) for child in leaving))
 
     def kill_all(self) -> None:
         """No patience left: SIGKILL for all."""

@@ -28,7 +28,17 @@ from typing import Any, Literal
 
 from streams.demo import judge, leftovers, real
 from streams.demo.board import Board
-from streams.demo.cast import INTERVAL_MS, PREFIX, REAL_NODE, Cast
+from streams.demo.cast import (
+    BROKER,
+    FLEET,
+    INTERVAL_MS,
+    LOOP,
+    NODE,
+    PREFIX,
+    REAL_NODE,
+    STOP_S,
+    Cast,
+)
 from streams.demo.probe import OwnCpu, free_port, ready
 from streams.demo.reader import Reader
 from streams.demo.stage import Stage
@@ -100,7 +110,7 @@ class Bench:
         if kind == "protected":
             assert self.stage.inventory is not None, "the workbench is ready"
             command = self.cast.node(self.stage.inventory, self.stage.best_effort_root)
-            agent = self.supervisor.start("node", command, patience_s=15.0)
+            agent = self.supervisor.start("node", command, patience_s=STOP_S, rank=NODE)
             await self.supervisor.until("a quota", self._limited, real.AGENT_S, agent)
             await self.hold(1.0)
         name = f"{kind}-{number}"
@@ -131,16 +141,18 @@ class Bench:
 async def start(folder: Path, supervisor: Supervisor) -> Bench:
     """Broker, topics, one worker, workbench; all answering."""
     cast = Cast(folder)
-    broker = supervisor.start("broker", cast.broker(), patience_s=20.0)
+    broker = supervisor.start("broker", cast.broker(), patience_s=STOP_S, rank=BROKER)
     await supervisor.until("an answer", cast.ready_file.exists, 300.0, broker)
     said = json.loads(cast.ready_file.read_text())
     cast = Cast(folder, said["bootstrap"], int(said["bootstrap"].rsplit(":", 1)[1]))
     await supervisor.finish(supervisor.start("topics", cast.topics()), 60.0)
     port = free_port()
-    worker = supervisor.start("worker", cast.worker(port))
+    worker = supervisor.start("worker", cast.worker(port), patience_s=STOP_S, rank=LOOP)
     await supervisor.until("readiness", lambda: ready(port), 60.0, worker)
     board = Board(watched=REAL_NODE)
-    workbench = supervisor.start("workbench", cast.workbench(group()), pipes=True)
+    workbench = supervisor.start(
+        "workbench", cast.workbench(group()), patience_s=STOP_S, rank=FLEET, pipes=True
+    )
     stage = Stage(workbench, Trace(capacity_milli=1000 * (os.cpu_count() or 1)))
     stage.listen()
     await supervisor.until("groups and load", lambda: stage.ready, real.WORKBENCH_S, workbench)

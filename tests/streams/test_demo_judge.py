@@ -135,3 +135,12 @@ def test_percentiles_are_nearest_rank() -> None:
     assert percentile_us(list(range(1, 21)), 950) == 19
     assert percentile_us([7], 500) == 7
     assert percentile_us([], 500) is None
+
+
+def test_a_step_that_finds_best_effort_at_its_floor_proves_nothing() -> None:
+    trace = recording()
+    trace.quotas = [Quota(5_000_000, 25)]
+    found = verdict(trace, BOUNDS)
+    assert found.reactions[0].pinned
+    assert found.judged == ()
+    assert found.late == ()

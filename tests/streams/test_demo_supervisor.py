@@ -120,16 +120,18 @@ def test_children_are_told_to_end_when_the_demo_is_killed(tmp_path: Path) -> Non
                 os.kill(one.pid, signal.SIGKILL)
 
 
-async def test_stop_order_is_the_reverse_of_start(supervisor: Supervisor, tmp_path: Path) -> None:
+async def test_higher_ranks_are_stopped_first_whenever_started(
+    supervisor: Supervisor, tmp_path: Path
+) -> None:
     code = (
         "import signal,sys,time\n"
         "def end(*_):\n"
         "    open(sys.argv[1],'a').write(sys.argv[2]);sys.exit(0)\n"
         "signal.signal(signal.SIGTERM,end);print('up',flush=True);time.sleep(600)"
     )
-    for name in ("broker", "worker", "node"):
+    for name, rank in (("worker", 1), ("node", 2), ("broker", 0)):  # a broker that came back
         command = [*python(code), str(tmp_path / "order"), f"{name} "]
-        await said(supervisor, supervisor.start(name, command), "up")
+        await said(supervisor, supervisor.start(name, command, rank=rank), "up")
     await supervisor.stop_all()
     assert (tmp_path / "order").read_text() == "node worker broker "
     assert supervisor.killed == []
