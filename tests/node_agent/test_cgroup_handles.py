@@ -136,3 +136,25 @@ def test_the_descriptor_limit_is_raised() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_group_gone_from_its_first_hierarchy_is_gone_though_this_one_never_had_it(
+    copied: Layout,
+) -> None:
+    group = "kubepods/pod11111111-2222-3333-4444-555555555555"  # has no memory group in this tree
+    files = GroupFiles(copied, group, Descriptors(9))
+    shutil.rmtree(Path(copied.anchor) / group)
+    with pytest.raises(Vanished):
+        files.read("memory_stat", 0)
+
+
+@pytest.mark.parametrize("kept", [0, 9])
+def test_files_longer_than_one_read_are_read_to_their_end(tmp_path: Path, kept: int) -> None:
+    text = b"".join(b"nr_counter_%d 1\n" % index for index in range(5000)) + b"oom_kill 3\n"
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/vmstat").write_bytes(text)
+    files = NodeFiles(str(tmp_path), Descriptors(kept))
+    assert len(text) > 2 * handles.READ_BYTES
+    assert files.read("proc/vmstat", 0) == text
+    assert files.read("proc/vmstat", 1) == text
+    files.close()
