@@ -92,7 +92,7 @@ class FileInventory:
 
     def _reload(self) -> bool:
         """Whether a new, good content was read."""
-        stamp = self._stamp
+        stamp = None  # a file that is away is read again when it is back
         try:
             status = os.stat(self.path)
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
@@ -104,11 +104,11 @@ class FileInventory:
                 if isinstance(error, InventoryError):
                     raise
                 raise InventoryError(f"{self.path}: {error.strerror}; write the file") from error
-            if str(error) != self.error:
-                _LOG.warning("inventory not reloaded, the last good one holds: %s", error)
-            self.error = str(error)
-            self.reload_errors += stamp != self._stamp
             self._stamp = stamp
+            if str(error) != self.error:
+                self.error = str(error)
+                self.reload_errors += 1
+                _LOG.warning("inventory not reloaded, the last good one holds: %s", error)
             return False
         self._stamp = stamp
         self.error = ""

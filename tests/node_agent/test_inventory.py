@@ -147,10 +147,14 @@ def test_reload_on_change_and_the_last_good_one_holds(tmp_path: Path, layout: La
     assert "priority" in source.error
     assert source.poll(4) is second
     assert source.reload_errors == 1, "one bad content is one error, however often it is polled"
-    path.unlink()
-    assert source.poll(5) is second
+    path.rename(path.with_suffix(".away"))
+    assert source.poll(5) is source.poll(6) is second
+    assert source.reload_errors == 2
+    path.with_suffix(".away").rename(path)
+    assert source.poll(7) is second
+    assert (source.reload_errors, "priority" in source.error) == (3, True)
     write(path, POD + "    priority: 5\n")
-    assert source.poll(6) is second, "the same state has the same revision"
+    assert source.poll(8) is second, "the same state has the same revision"
     assert source.error == ""
 
 
