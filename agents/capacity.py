@@ -14,6 +14,7 @@ import numpy as np
 from agents import emit, fold, guards
 from agents.log import Output
 from agents.table import ABSENT, Array, Bools, Field, Ints
+from agents.windows import BYTES_PER_KIB, SYSTEM
 from schemas.records import Capacity, Cause
 
 if TYPE_CHECKING:
@@ -29,11 +30,10 @@ NODE_FIELDS = (
     Field("said_new", np.int8, fill=ABSENT),
 )
 POD_FIELDS: tuple[Field, ...] = ()
-SYSTEM = slice(2, 4)
-"""The system's series among `agents.windows.SERIES`."""
 TERMS = ("capacity", "margin", "system", "reserved", "need", "lent")
-FRESH, COLD, SILENT, UNKNOWN_PODS, WITHDRAWN, DISABLED = range(6)
 REASONS = ("", "cold", "silent", "unknown_pods", "withdrawn", "disabled")
+FRESH, COLD, SILENT, UNKNOWN_PODS, WITHDRAWN, DISABLED = range(len(REASONS))
+"""Conditions of a node's numbers, and the reason each is published with."""
 
 
 def margin_of(capacity: Array, reclaim_percent: int) -> Array:
@@ -88,7 +88,7 @@ def _sum(state: PartitionState, view: TickView, rows: Ints, seats: list[Seat]) -
     capacity = nodes.take("capacity", rows)
     sums = np.maximum(nodes.take("sums", rows), 0)
     system = nodes["ring"][:, SYSTEM].max(axis=2).take(rows, axis=0).astype(np.int64)
-    system[:, 1] <<= 10
+    system[:, 1] *= BYTES_PER_KIB
     percent = (rule.cpu_reclaim_percent, rule.memory_reclaim_percent)
     terms = {
         "capacity": capacity,

@@ -17,6 +17,7 @@ PRIORITY_RANGES: tuple[tuple[int, int, PriorityClass], ...] = (
     (5000, 5999, "batch"),
     (3000, 3999, "free"),
 )
+"""Inclusive; every other number is of no class."""
 DEFAULT_PRIORITY: dict[PriorityClass, int] = {
     "prod": 9500,
     "mid": 7500,
@@ -24,6 +25,7 @@ DEFAULT_PRIORITY: dict[PriorityClass, int] = {
     "free": 3500,
     "": 0,
 }
+"""Stands for a number that was not said."""
 
 
 def priority_class_of(pod: PodFact) -> PriorityClass:

@@ -25,6 +25,10 @@ NODE_WANTED = (
 )
 """Node columns that a decider reads, in the order of `Payloads.node`."""
 
+COUNTERS = 2  # the first so many of them are counters, the others levels
+LEVELS = range(COUNTERS, len(NODE_WANTED))
+QUOTA = LEVELS[-1]
+
 POD_WANTED = ("cpu_usage_us", "memory_used_bytes", "psi_cpu_some_us", "runq_wait_us")
 """Pod columns that a decider reads; the others stay in the log for its readers."""
 
@@ -34,7 +38,7 @@ _IDS = tuple(NODE_COLUMNS[n].id for n in NODE_WANTED) + tuple(POD_COLUMNS[n].id 
 _PLACE = {column_id: place for place, column_id in enumerate(_IDS)}
 _NODES = len(NODE_WANTED)
 _ROW = struct.Struct("<HHI")
-_PLANS_KEPT = 4096
+_PLANS_KEPT = 4096  # a fleet has some hundred; then all are made anew
 _plans: dict[tuple[bytes, int], Ints] = {}
 
 

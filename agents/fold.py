@@ -13,7 +13,7 @@ import numpy as np
 
 from agents import windows
 from agents.classes import BEST_EFFORT, HIGH, HOST, LSE
-from agents.columns import CPU, MEMORY, Payloads
+from agents.columns import COUNTERS, CPU, LEVELS, MEMORY, QUOTA, Payloads
 from agents.reservation import need_of
 from agents.table import ABSENT, Array, Bools, Field, Ints, spans
 
@@ -94,8 +94,8 @@ def fold(state: PartitionState, wave: Wave) -> Folded:
     payloads = Payloads(wave.samples)
     level = payloads.node
     has = payloads.node_has & (level >= 0) & (level <= LARGEST_LEVEL)
-    rates = _node_rates(state, rows, mono_us, level[:, :2], payloads.node_has[:, :2])
-    total, available = (np.where(has[:, i], level[:, i], ABSENT) for i in (2, 3))
+    rates = _node_rates(state, rows, mono_us, level[:, :COUNTERS], payloads.node_has[:, :COUNTERS])
+    total, available, quota = (np.where(has[:, i], level[:, i], ABSENT) for i in LEVELS)
     folded = Folded(
         rows=rows,
         mono_us=mono_us,
@@ -106,8 +106,8 @@ def fold(state: PartitionState, wave: Wave) -> Folded:
         be_milli=rates[:, 1],
         memory_total=total,
         memory_available=available,
-        quota_milli=np.where(has[:, 4], level[:, 4], ABSENT),
-        quota_known=payloads.node_has[:, 4],
+        quota_milli=quota,
+        quota_known=payloads.node_has[:, QUOTA],
         sums=np.full((len(rows), len(SUMS)), ABSENT, dtype=np.int64),
         slots=slots,
         owner=owner,

@@ -9,15 +9,18 @@ import numpy as np
 
 from agents.table import Array, Bools
 
-MILLION = 1_000_000
+PPM = 1_000_000
+"""Shares are taken in parts per million of capacity, so that no product leaves 63 bits."""
+SECONDS_PER_MIN = 60
+"""Permille a minute, times milliseconds, divided by this: parts per million."""
 SMALL_PERMILLE = 10
 """Changes below this share of capacity are not published, however large beside a small value."""
 
 
 def rise(capacity: Array, permille_per_min: int, elapsed_ms: Array) -> Array:
     """The largest rise in ``elapsed_ms``; exact below 2^63, at most the whole capacity."""
-    ppm = np.minimum(elapsed_ms * permille_per_min // 60, MILLION)
-    result: Array = capacity // MILLION * ppm + capacity % MILLION * ppm // MILLION
+    ppm = np.minimum(elapsed_ms * permille_per_min // SECONDS_PER_MIN, PPM)
+    result: Array = capacity // PPM * ppm + capacity % PPM * ppm // PPM
     return result
 
 

@@ -10,7 +10,9 @@ import numpy as np
 from agents.table import Array, Ints
 
 BUCKETS = 48
+"""A compromise: 576 bytes a pod, and steps of a fifth."""
 FIRST_EDGE = 1000
+"""us per s: what lies below a thousandth of the time is one bucket, for its noise means nothing."""
 GROWTH_UP, GROWTH_DOWN = 11, 9
 """Each edge is 11/9 of the one before: 1000 to ten million in 46 steps."""
 

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from agents.state import PartitionState
     from agents.tick_view import TickView
 
-SEGMENTS = 6
-SEGMENT_MS = 600_000
-POINT_US = 10_000_000
-POINT_MS = 10_000
+SEGMENTS = 6  # an hour in all
+SEGMENT_MS = 600_000  # 10 minutes
+POINT_US = 10_000_000  # 10 s, by the node's own clock
+POINT_MS = 10_000  # the same, for counting history
 BASELINE_MS = 60_000
 """A baseline is taken anew once a minute: it moves slowly and costs more than a point."""
-FULL = 255
-UNKNOWN_SCORE = -(1 << 62)
-LARGEST_US = 1_000_000_000_000
-LARGEST_RATE = 1_000_000_000
+FULL = 255  # counts and streaks of 8 bits stop here
+UNKNOWN_SCORE = -(1 << 62)  # no real score is so low
+LARGEST_US = 1_000_000_000_000  # bounds the product below 2^63
+LARGEST_RATE = 1_000_000_000  # us per s: a thousand threads that all wait
 MAD_TO_SIGMA = (10_000, 14_826)
 """A normal deviation is 1.4826 times the median absolute one."""
 SIGNALS = (PRESSURE, WAIT)

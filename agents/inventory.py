@@ -84,9 +84,7 @@ def _facts(state: PartitionState, start: int, pods: tuple[PodFact, ...]) -> None
     arena["request"][here] = [
         (_within(pod.cpu_request_milli), _within(pod.memory_request_bytes)) for pod in pods
     ]
-    arena["priority"][here] = [
-        max(-LARGEST, min(priority_of(pod), LARGEST)) for pod in pods
-    ]
+    arena["priority"][here] = [max(-LARGEST, min(priority_of(pod), LARGEST)) for pod in pods]
 
 
 def _distinct(pods: tuple[PodFact, ...]) -> tuple[PodFact, ...]:

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 NODE_FIELDS = (Field("report_ms", fill=ABSENT),)  # log time of the last report
 POD_FIELDS: tuple[Field, ...] = ()
 PERCENTILES = (50, 90, 95, 99)
+"""The peer's, without the average."""
 RANK_NAMES = tuple(
     f"{prefix}p{percent}" for prefix in ("online_", "system_", "") for percent in PERCENTILES
 )
-UNIT_SHIFTS = (0, 10)
+SCALES = (1, windows.BYTES_PER_KIB)
 """From what windows hold to what records say: millicores as they are, KiB to bytes."""
 LINES = ("limit", "usage", "short", "long")
 
@@ -36,7 +37,7 @@ LINES = ("limit", "usage", "short", "long")
 def line_of(peak: Array, margin_percent: int) -> Ints:
     """[n, 2] milli and bytes from peaks in milli and KiB, with a margin; ABSENT stays."""
     line = peak.astype(np.int64) * (100 + margin_percent) // 100
-    line[:, 1] <<= 10
+    line[:, 1] *= windows.BYTES_PER_KIB
     result: Ints = np.where(peak >= 0, line, ABSENT)
     return result
 
@@ -80,11 +81,11 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
     ranks = percentiles(ring.reshape(-1, windows.SECONDS)).reshape(len(rows), -1, len(PERCENTILES))
     ranks = ranks.astype(np.int64)
     last = nodes["second"].take(rows) % windows.SECONDS
-    system = ring[np.arange(len(rows)), 2:4, last].astype(np.int64)
+    system = ring[np.arange(len(rows)), windows.SYSTEM, last].astype(np.int64)
     figures: dict[str, Any] = {
         "warm": (nodes["event_ms"].take(rows) - nodes["since_ms"].take(rows)).tolist(),
         "totals": totals.transpose(2, 0, 1).tolist(),
-        "ranks": [_by_name(ranks[:, unit::2], shift) for unit, shift in enumerate(UNIT_SHIFTS)],
+        "ranks": [_by_name(ranks[:, unit::2], scale) for unit, scale in enumerate(SCALES)],
         "system": np.maximum(system, 0).tolist(),
         "pods": [[lines[k, :, unit].tolist() for k in range(len(LINES))] for unit in range(2)],
     }
@@ -148,7 +149,7 @@ def _record(
         cpu_percentiles_milli=ranks[0][i],
         memory_percentiles_bytes=ranks[1][i],
         system_cpu_milli=system[0],
-        system_memory_bytes=system[1] << 10,
+        system_memory_bytes=system[1] * windows.BYTES_PER_KIB,
         reclaimable_cpu_milli=max(cpu["limit"] - cpu["short"], 0),
         reclaimable_memory_bytes=max(memory["limit"] - memory["short"], 0),
         pods=seat.uids,
@@ -157,13 +158,12 @@ def _record(
     )
 
 
-def _by_name(ranks: Array, shift: int) -> list[dict[str, int]]:
+def _by_name(ranks: Array, scale: int) -> list[dict[str, int]]:
     """One dict a node, from [r, 3, PERCENTILES] of online, system, node; empty windows left out."""
     values = ranks.reshape(len(ranks), -1)
-    whole = (values >= 0).all(axis=1).tolist()
-    rows = np.where(values >= 0, values << shift, ABSENT).tolist()
+    rows = np.where(values >= 0, values * scale, ABSENT).tolist()
     named = [dict(zip(RANK_NAMES, row, strict=True)) for row in rows]
     return [
-        one if whole[i] else {name: value for name, value in one.items() if value >= 0}
-        for i, one in enumerate(named)
+        one if min(row) >= 0 else {name: value for name, value in one.items() if value >= 0}
+        for one, row in zip(named, rows, strict=True)
     ]

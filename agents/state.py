@@ -32,6 +32,8 @@ from schemas.records import FleetFacts
 IMAGE_VERSION = 1
 ROOM_STEP = 8
 """Slots are given in spans of a multiple of this."""
+GROWTH = 4
+"""An arena that is full grows by a quarter."""
 SMALLEST = 8
 """Rows and slots of an arena that has just been made."""
 
@@ -230,7 +232,7 @@ def lent_sum(lent: Iterable[tuple[int, int]]) -> tuple[int, int]:
 
 
 def _roomier(size: int, wanted: int) -> int:
-    return max(wanted, size + size // 4, SMALLEST)
+    return max(wanted, size + size // GROWTH, SMALLEST)
 
 
 def _under(prefix: str, arrays: dict[str, Array]) -> dict[str, Array]:

@@ -17,12 +17,14 @@ from agents.table import ABSENT, Array, Bools, Field, Ints
 if TYPE_CHECKING:
     from agents.state import PartitionState
 
-SECONDS = 300
+SECONDS = 300  # buckets of a node's ring
 SERIES = ("online_milli", "online_kib", "system_milli", "system_kib", "node_milli", "node_kib")
-SLOTS = 6
-SHORT_MS, LONG_MS = 60_000, 600_000
-SECOND_MS = 1000
-LARGEST = (1 << 31) - 1
+SYSTEM = slice(2, 4)  # the system's among SERIES
+SLOTS = 6  # buckets of a pod's rings
+SHORT_MS, LONG_MS = 60_000, 600_000  # their widths
+SECOND_MS = 1000  # width of a node's
+LARGEST = (1 << 31) - 1  # 32 bits hold 2 TiB in KiB
+BYTES_PER_KIB = 1024  # memory is held in KiB, rounded up
 
 NODE_FIELDS = (
     Field("ring", np.int32, (len(SERIES), SECONDS), ABSENT),
@@ -36,7 +38,7 @@ POD_FIELDS = (
     Field("minutes", np.int32, (2, SLOTS), ABSENT),
     Field("tenths", np.int32, (2, SLOTS), ABSENT),
 )
-NOW_SHORT, NOW_LONG, SHORT, LONG = (slice(i, i + 2) for i in (0, 2, 4, 6))
+NOW_SHORT, NOW_LONG, SHORT, LONG = (slice(i, i + 2) for i in range(0, 8, 2))
 _RINGS = (
     ("minute", "minutes", SHORT_MS, NOW_SHORT, SHORT),
     ("tenth", "tenths", LONG_MS, NOW_LONG, LONG),
@@ -45,7 +47,7 @@ _RINGS = (
 
 def kib(size_bytes: Ints) -> Ints:
     """KiB, rounded up; ABSENT stays ABSENT."""
-    result: Ints = np.where(size_bytes < 0, ABSENT, (size_bytes + 1023) >> 10)
+    result: Ints = np.where(size_bytes < 0, ABSENT, -(-size_bytes // BYTES_PER_KIB))
     return result
 
 
@@ -83,7 +85,9 @@ def note_pods(
     if late.any():
         _note_late(state, rows, event_ms, slots, owner, values, live)
     else:
-        np.maximum(live, np.tile(values, 4), out=live, casting="unsafe")
+        np.maximum(
+            live, np.tile(values, live.shape[1] // values.shape[1]), out=live, casting="unsafe"
+        )
     state.pods.put("live", slots, live)
     return live
 

@@ -77,9 +77,7 @@ def test_r2_it_falls_at_once_and_rises_by_the_policys_rate() -> None:
     assert offer(world, node)[0] == 0
 
 
-@given(
-    st.integers(1, 2**50), st.integers(1, 60_000), st.lists(st.integers(0, 10**7), max_size=20)
-)
+@given(st.integers(1, 2**50), st.integers(1, 60_000), st.lists(st.integers(0, 10**7), max_size=20))
 def test_r2_rises_never_exceed_the_rate_however_ticks_fall(
     capacity: int, permille: int, gaps: list[int]
 ) -> None:
@@ -213,7 +211,10 @@ def test_changes_worth_saying(said: int, now: int, changed: bool) -> None:
 
 
 @given(
-    st.integers(0, 2**50), st.integers(0, 100), st.integers(0, 2**49), st.integers(0, 2**49),
+    st.integers(0, 2**50),
+    st.integers(0, 100),
+    st.integers(0, 2**49),
+    st.integers(0, 2**49),
     st.integers(0, 2**49),
 )
 def test_lendable_is_the_peers_formula(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from typing import Any
@@ -62,7 +63,10 @@ def random_log(seed: int, length: int) -> list[Entry]:
         elif deed < 0.80:
             node.boot, node.seq = f"{number:032x}", 0
         elif deed < 0.85:
-            node.pods = (*node.pods[1:], dice.choice([online, best_effort])(f"{node.name}p{number}"))
+            node.pods = (
+                *node.pods[1:],
+                dice.choice([online, best_effort])(f"{node.name}p{number}"),
+            )
             node.cpu_us = node.cpu_us[1:]
             node.rev += 1
             if dice.random() < 0.8:
@@ -87,7 +91,7 @@ def side_records(dice: random.Random, nodes: list[Node]) -> list[tuple[str, int,
 
 def cut(log: list[Entry], cuts: list[int]) -> list[list[Entry]]:
     edges = [0, *sorted(c % (len(log) + 1) for c in cuts), len(log)]
-    return [log[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [log[a:b] for a, b in itertools.pairwise(edges)]
 
 
 def fold(batches: list[list[Entry]]) -> tuple[list[Output], PartitionState]:
@@ -117,7 +121,7 @@ def test_recovered_from_an_image_goes_on_as_if_never_stopped(
     restored = PartitionState.from_arrays(json.loads(json.dumps(meta)), arrays)
     assert restored.digest() == state.digest()
     # What was folded before the image comes again: it must be skipped.
-    rest = [output for output in step(restored, log[max(at - again, 0) :])]
+    rest = step(restored, log[max(at - again, 0) :])
     whole, live = fold([log])
     assert said(first + rest) == said(whole)
     assert restored.digest() == live.digest()
@@ -132,9 +136,7 @@ def test_outputs_have_distinct_keys_and_are_sorted() -> None:
 
 
 def test_random_logs_reach_every_kind_of_output() -> None:
-    topics = {
-        (o.topic, o.decider) for seed in range(20) for o in fold([random_log(seed, 200)])[0]
-    }
+    topics = {(o.topic, o.decider) for seed in range(20) for o in fold([random_log(seed, 200)])[0]}
     assert topics >= {
         ("commands", "suppress"), ("commands", "evict_memory"), ("commands", "lease"),
         ("capacity", "capacity"), ("reservations", "reservation"), ("signals", "interference"),

@@ -120,9 +120,7 @@ def test_extreme_numbers_are_bounded_or_absent() -> None:
     assert of(world.out, "commands") == []
 
 
-@given(
-    st.integers(0, 2**62), st.integers(0, 2**62), st.integers(-5, 2**40), st.integers(-1, 10**6)
-)
+@given(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(-5, 2**40), st.integers(-1, 10**6))
 def test_rate_milli_equals_exact_arithmetic(now: int, last: int, elapsed: int, cap: int) -> None:
     (rate,) = rate_milli(*(np.array([v]) for v in (now, last, elapsed, cap))).tolist()
     if now < last or elapsed <= 0:
@@ -155,8 +153,6 @@ def test_columns_read_side_by_side_equal_columns_read_one_by_one(data: st.DataOb
     assert read == [value for _, column in expected for value in column]
     busy = [
         v if h else None
-        for v, h in zip(
-            payloads.node[:, 0].tolist(), payloads.node_has[:, 0].tolist(), strict=True
-        )
+        for v, h in zip(payloads.node[:, 0].tolist(), payloads.node_has[:, 0].tolist(), strict=True)
     ]
     assert busy == [value for value, _ in expected]

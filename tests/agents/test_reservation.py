@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from agents.reservation import need_of
@@ -59,7 +61,7 @@ def test_a_node_is_reported_once_a_period_and_not_while_silent() -> None:
     found = reports(world, node, 40)
     assert len(found) in (4, 5)
     times = [report.cause.log_ms for report in found]
-    assert {b - a for a, b in zip(times[1:], times[2:], strict=False)} == {10_000}
+    assert {b - a for a, b in pairwise(times[1:])} == {10_000}
     for _ in range(30):
         world.tick(1000)
     assert of(world.out, "reservations") == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,7 +20,7 @@ def suppress(world: World) -> list[Command]:
     return of(world.out, "commands", "suppress")
 
 
-def settled(node: Node, milli: list[int], **sample: int) -> World:
+def settled(node: Node, milli: list[int], **sample: Any) -> World:
     """A world whose node has said two samples, the second with a rate."""
     world = World(WARM, node)
     world.say(node.sample(milli, **sample))
@@ -74,7 +76,7 @@ def test_r2_down_at_once_up_in_bounded_steps() -> None:
     world.say(node.sample([5000, 0], quota=quota))
     low = suppress(world)[0].allow_milli
     assert low == SHARE - 5000
-    steps = []
+    steps: list[int] = []
     while low < quota and len(steps) < 50:
         world.say(node.sample([500, 0], quota=low))
         (command,) = suppress(world)

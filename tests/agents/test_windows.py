@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from agents import windows
 from agents.reservation import percentiles
-from agents.state import PartitionState
 from tests.agents.worlds import GIB, WARM, Node, World, online
 
 Points = list[tuple[int, int]]
@@ -46,6 +45,7 @@ def test_pod_windows_equal_the_model(steps: Points) -> None:
     state = World(WARM, node).state
     rows = np.array([state.seats[b"n0"].row])
     slots, owner, _ = state.slots_of(rows)
+    live = np.empty((2, 8))
     for when, value in moments(steps):
         values = np.array([[value, value + 7], [-1, -1]])
         live = windows.note_pods(state, rows, np.array([when]), slots, owner, values)

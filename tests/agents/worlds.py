@@ -196,6 +196,4 @@ def of(outputs: Sequence[Output], topic: str, decider: str | None = None) -> lis
 
 def said(outputs: Sequence[Output]) -> list[tuple[Any, ...]]:
     """Outputs as bytes, for equality."""
-    return [
-        (o.offset, o.node, o.decider, o.topic, o.key, codec.encode(o.record)) for o in outputs
-    ]
+    return [(o.offset, o.node, o.decider, o.topic, o.key, codec.encode(o.record)) for o in outputs]

@@ -1,4 +1,4 @@
-"""`make bench NAME=step`: what the law costs, alone: decode, fold and decide, without any transport.
+"""`make bench NAME=step`: what the law costs alone: decode, fold and decide, no transport.
 
 Two cases. A fleet of 5,000 nodes with 50 pods in one state, samples in waves of 200 or more and a
 tick a second of event time, long enough to turn minutes and to take points and baselines. Cost is
@@ -86,8 +86,8 @@ class Machine:
                     "memory_total_bytes": MEMORY_BYTES, "memory_available_bytes": 90 << 30,
                     "psi_cpu_some_us": self.seq, "psi_memory_some_us": 0, "psi_memory_full_us": 0,
                     "psi_io_some_us": 0, "be_cpu_usage_us": sum(self.cpu_us[ONLINE:]),
-                    "be_cpu_throttled_us": 0, "be_cpu_quota_milli": self.quota_milli, "samples_dropped": 0,
-                    "oom_kills": 0,
+                    "be_cpu_throttled_us": 0, "be_cpu_quota_milli": self.quota_milli,
+                    "samples_dropped": 0, "oom_kills": 0,
                 },
                 {
                     "cpu_usage_us": [*self.cpu_us], "cpu_throttled_us": [0] * PODS,

@@ -92,9 +92,7 @@ class Needs:
             self.unreported.append((request, zones))
             return
         self.used.append(((request[0], usage[1]) if pod["qos_class"] == "LSE" else usage, zones))
-        self.largest.append(
-            ((max(request[0], usage[0]), max(request[1], usage[1])), zones)
-        )
+        self.largest.append(((max(request[0], usage[0]), max(request[1], usage[1])), zones))
 
 
 def system_of(metric: Vector) -> Amounts:
@@ -116,16 +114,17 @@ def batch_calculate(given: Vector) -> Vector:
         return nothing
     needs, system, reserved = Needs(given), system_of(metric), reserved_of(given["node"])
     capacity = amounts(given["node"]["capacity"])
-    terms = (capacity, system, reserved)
-    node = tuple(
-        one_resource(strategy, unit, *(term[unit] for term in terms), whole(needs, unit))
+    milli, size = (
+        one_resource(
+            strategy, unit, capacity[unit], system[unit], reserved[unit], whole(needs, unit)
+        )
         for unit in (0, 1)
     )
     zones = given["zones"]
     return {
         "degraded": False,
-        "cpu_m": node[0],
-        "memory": node[1],
+        "cpu_m": milli,
+        "memory": size,
         "zones": None if zones is None else zone_amounts(strategy, zones, needs, system, reserved),
     }
 
@@ -219,7 +218,7 @@ def batch_degrade(given: Vector) -> Vector:
     return {"degrade": not present or degraded(age, given["degrade_minutes"] or 0)}
 
 
-def milli(cores: list[float]) -> int:
+def trunc_milli(cores: list[float]) -> int:
     """trunc(1000 x sum), summed in floats in the given order as the peer does."""
     total = 0.0
     for one in cores:
@@ -245,13 +244,11 @@ def suppress_amount(given: Vector) -> Vector:
     pods_all = sum(p["cpu_cores"] for p in given["pod_usage"])
     apps_all = sum(a["usage_cores"] for a in apps)
     system = max(given["node_usage_cores"] - pods_all - apps_all, 0.0)
-    reserved = max(
-        capacity - node["allocatable_cpu_m"], node["annotation_reserved_cpu_m"] or 0, 0
-    )
+    reserved = max(capacity - node["allocatable_cpu_m"], node["annotation_reserved_cpu_m"] or 0, 0)
     amount = int(
         allow(
-            array(capacity), given["threshold_percent"], array(milli(online)), array(milli(host)),
-            array(milli([system])), array(reserved),
+            array(capacity), given["threshold_percent"], array(trunc_milli(online)),
+            array(trunc_milli(host)), array(trunc_milli([system])), array(reserved),
         )[0]
     )  # fmt: skip
     if given["min_percent"] is not None:
@@ -299,7 +296,7 @@ def memory_evict(given: Vector) -> Vector:
     """A whole pass of the one feature this law has."""
     config, node = given["config"], given["node"]
     sequence: list[str] = []
-    wanted = given["features"] == ["be_memory"] and (config or {}).get("enable")
+    wanted = "be_memory" in given["features"] and (config or {}).get("enable")
     if wanted and memory_config_check({"config": config})["valid"] and node["capacity"] > 0:
         release = release_by_usage(
             {
