@@ -65,3 +65,7 @@ async def _run(settings: FleetSettings, host: str, port: int) -> None:
         await stage.run(stop)
     finally:
         await server.stop()
+
+
+if __name__ == "__main__":
+    app()

@@ -128,3 +128,7 @@ def _none(prefix: str, name: str, version: int | None) -> str:
         f"no policy {name}{which} on {full_name(prefix, 'policies')}: "
         "`slackwater topics create` writes the default, `slackwater policy put FILE` another"
     )
+
+
+if __name__ == "__main__":
+    app()

@@ -6,6 +6,7 @@ kept, what is missing is added; nothing that exists is ever changed or deleted h
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,8 @@ from schemas.topics import TOPICS, configs_of, full_name, partitions_of
 from streams.topic_reader import CannotRun, admin, newest_by_key, producer, started, whole
 
 DEFAULT_POLICY = "default"
+OTHER_WRITES_S = 3.0
+AGAIN_S = 0.2
 _EXISTS = 36  # TOPIC_ALREADY_EXISTS
 
 
@@ -183,8 +186,16 @@ async def _configs(client: AIOKafkaAdminClient, names: list[str]) -> dict[str, d
 
 
 async def _install(brokers: str, prefix: str, partitions: int, *, anew: bool) -> Installation:
-    """The installation: kept, or written when ``samples`` is new (its offsets begin again)."""
+    """The installation: kept, or written when ``samples`` is new (its offsets begin again).
+
+    Of several who create at once, the one that made ``samples`` writes it and the others wait; if
+    that one died in between, the next writes it.
+    """
     existing = await installation_of(brokers, prefix)
+    deadline = time.monotonic() + OTHER_WRITES_S
+    while existing is None and not anew and time.monotonic() < deadline:
+        await asyncio.sleep(AGAIN_S)
+        existing = await installation_of(brokers, prefix)
     if existing is not None and not anew:
         return existing
     older = existing.incarnation if existing is not None else 0

@@ -222,3 +222,7 @@ def _line(state: topics_admin.TopicState) -> str:
         words.append(f"EXPECTED {state.expected_partitions}")
     words += [f"{name} is {a}, EXPECTED {b}" for name, (a, b) in state.differs.items()]
     return f"{'DIFFERS' if _is_off(state) else 'ok':8} {state.name}: {'; '.join(words)}"
+
+
+if __name__ == "__main__":
+    app()
