@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +42,8 @@ def demo(
         real=real,
     )
     settings.check()
+    # The reader's own complaints about an absent broker are not news: the view says it.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     summary = run.perform(settings)
     if as_json:
         typer.echo(json.dumps(summary.as_json(), indent=2))

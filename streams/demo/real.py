@@ -22,7 +22,7 @@ from streams.demo.supervisor import Supervisor
 from streams.demo.trace import Trace
 from streams.demo.view import Status
 
-LOAD_MILLI = 400  # the step; the service itself takes about 300
+LOAD_MILLI = 300  # the step; the service itself takes about as much
 WORKBENCH_S = 20.0
 AGENT_S = 20.0
 
