@@ -9,6 +9,7 @@ and LS elsewhere. Requests and names are not in the kernel: they stay at their d
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -17,10 +18,11 @@ from typing import NamedTuple
 from node_agent.cgroup.layout import Layout
 from node_agent.cgroup.paths import normal_group, overlaps, strictly_inside
 from node_agent.cgroup.walk import children
-from node_agent.inventory import Census, Pod, Revisions, check_place
-from node_agent.inventory_node import REFRESH_US, node_facts
+from node_agent.inventory import Census, InventoryError, Pod, Revisions, check_place
+from node_agent.inventory_node import REFRESH_US, NodeFactsError, node_facts
 from schemas.records import Inventory, PodFact, Qos
 
+_LOG = logging.getLogger(__name__)
 RESCAN_US = 1_000_000
 TREES_US = 30_000_000  # a walk over all groups of the machine
 TREE_DEPTH_MAX = 6  # how deep a kubepods tree may be nested (kind: a node within a container)
@@ -72,6 +74,7 @@ class Discovery:
         group of the first kubepods tree is taken. Raises `GroupPathError` for an unsafe pattern.
         """
         self.refused: dict[str, str] = {}  # group -> why it was not taken
+        self.error = ""  # why the latest scan failed; empty: it did not
         self._node = node
         self._layout = layout
         self._roots = tuple(normal_group(root) for root in roots)
@@ -87,10 +90,25 @@ class Discovery:
         self._census: Census | None = None
 
     def poll(self, mono_us: int) -> Census:
-        """Scans at most once in `RESCAN_US`; looks for new trees every `TREES_US`."""
+        """Scans at most once in `RESCAN_US`; looks for new trees every `TREES_US`.
+
+        A scan that fails keeps the last state. Raises `InventoryError` when the first one does.
+        """
         if self._census is not None and mono_us - self._scanned_us < RESCAN_US:
             return self._census
         self._scanned_us = mono_us
+        try:
+            self._census = self._scan(mono_us)
+            self.error = ""
+        except (OSError, NodeFactsError) as error:
+            if self._census is None:
+                raise InventoryError(f"cannot discover pods: {error}") from error
+            if str(error) != self.error:
+                self.error = str(error)
+                _LOG.warning("pods not looked for, the last state holds: %s", error)
+        return self._census
+
+    def _scan(self, mono_us: int) -> Census:
         if self._kubernetes and (self._trees_us is None or mono_us - self._trees_us >= TREES_US):
             self._trees = self._find_trees()
             self._trees_us = mono_us
@@ -99,10 +117,10 @@ class Discovery:
             self._facts = node_facts(self._node, self._layout, be_root)
             self._facts_us = mono_us
         state = self._facts, self._find(be_root), be_root
-        if self._census is None or state != self._state:
-            self._state = state
-            self._census = self._revisions.census(self._facts, self._take(*state[1:]), be_root)
-        return self._census
+        if self._census is not None and state == self._state:
+            return self._census
+        self._state = state
+        return self._revisions.census(self._facts, self._take(*state[1:]), be_root)
 
     def _find(self, be_root: str | None) -> list[_Found]:
         """Everything that looks like a pod, in order; cheap, for it is compared every scan."""

@@ -40,8 +40,8 @@ import yaml
 from node_agent.cgroup.layout import Layout
 from node_agent.cgroup.paths import GroupPathError, normal_group
 from node_agent.inventory import Census, InventoryError, Pod, Revisions, check_place
-from node_agent.inventory_node import REFRESH_US, node_facts
-from schemas.records import PodFact, PriorityClass, Qos
+from node_agent.inventory_node import REFRESH_US, NodeFactsError, node_facts
+from schemas.records import Inventory, PodFact, PriorityClass, Qos
 
 _LOG = logging.getLogger(__name__)
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -75,20 +75,33 @@ class FileInventory:
         self._be_root = be_root
         self._revisions = Revisions(first_rev)
         self._stamp: tuple[int, int, int] | None = None
-        self._facts_us: int | None = None
+        self._facts: Inventory | None = None
+        self._facts_us = 0
         self._text: tuple[Mapping[str, Any], tuple[Pod, ...], str | None] = ({}, (), None)
         self._census: Census | None = None
 
     def poll(self, mono_us: int) -> Census:
         """One stat when nothing has changed."""
         changed = self._reload()
-        due = self._facts_us is None or mono_us - self._facts_us >= REFRESH_US
-        if self._census is None or changed or due:
+        due = mono_us - self._facts_us >= REFRESH_US
+        node, pods, be_root = self._text
+        if self._facts is None or due or changed:
+            self._facts = self._look(be_root)
             self._facts_us = mono_us
-            node, pods, be_root = self._text
-            facts = replace(node_facts(self._node, self._layout, be_root), **node)
+        if self._census is None or changed or due:
+            facts = replace(self._facts, **node)
             self._census = self._revisions.census(facts, pods, be_root)
         return self._census
+
+    def _look(self, be_root: str | None) -> Inventory:
+        """The node's facts now, or the last ones. Raises NodeFactsError when there are none."""
+        try:
+            return node_facts(self._node, self._layout, be_root)
+        except NodeFactsError as error:
+            if self._facts is None:
+                raise
+            _LOG.warning("node facts not refreshed, the last ones hold: %s", error)
+            return self._facts
 
     def _reload(self) -> bool:
         """Whether a new, good content was read."""

@@ -137,6 +137,9 @@ class Sampler:
         node_columns = self._node_sweep(mono_us, second)
         if self.samples_dropped is not None:
             node_columns["samples_dropped"] = self.samples_dropped
+        if self._descriptors.exhausted:  # others took what was left to them: give back
+            self._descriptors.exhausted = False
+            self._close_files()
         self._seq += 1
         self._note_absences(mono_us)
         self.stats.sweeps += 1
@@ -166,6 +169,9 @@ class Sampler:
 
     def close(self) -> None:
         """Close every descriptor; the sampler is of no more use."""
+        self._close_files()
+
+    def _close_files(self) -> None:
         self._machine.close()
         for files in (*self._pods, *filter(None, (self._best_effort,))):
             files.close()

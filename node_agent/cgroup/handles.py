@@ -43,13 +43,14 @@ def raise_descriptor_limit() -> int:
 class Descriptors:
     """The budget of kept descriptors, shared by all groups of one sampler."""
 
-    __slots__ = ("kept", "limit", "shortfalls")
+    __slots__ = ("exhausted", "kept", "limit", "shortfalls")
 
     def __init__(self, limit: int) -> None:
         """Keep at most ``limit`` descriptors; 0: open for each read."""
         self.limit = max(0, limit)
         self.kept = 0
         self.shortfalls = 0
+        self.exhausted = False
 
     def keep(self) -> bool:
         """Whether one more may stay open; the caller closes it otherwise."""
@@ -58,6 +59,15 @@ class Descriptors:
             return False
         self.kept += 1
         return True
+
+    def exhaust(self) -> None:
+        """An open failed for want of descriptors: the budget was too large; half of it is kept.
+
+        The owner closes its files when it sees ``exhausted``, and sets it back.
+        """
+        self.shortfalls += 1
+        self.exhausted = True
+        self.limit = min(self.limit, self.kept // 2)
 
     def close(self, fd: int) -> None:
         """Close a kept descriptor."""
@@ -87,7 +97,7 @@ class _File:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             if error.errno in _SHORT:
-                descriptors.shortfalls += 1
+                descriptors.exhaust()
             raise
         try:
             data = os.pread(fd, READ_BYTES, 0)

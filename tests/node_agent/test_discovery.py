@@ -9,6 +9,8 @@ from node_agent import discovery
 from node_agent.cgroup.layout import Layout, detect
 from node_agent.cgroup.paths import GroupPathError
 from node_agent.discovery import Discovery, container_id, pod_uid
+from node_agent.inventory import InventoryError
+from node_agent.inventory_node import REFRESH_US
 from tests.node_agent.kernels import KERNELS
 
 ID = "4fd1c0ffee00112233445566778899aabbccddeeff00112233445566778899aa"
@@ -121,3 +123,21 @@ def test_symlinks_are_not_followed(layout: Layout) -> None:
     (Path(layout.anchor) / "demo/link").symlink_to("/")
     source = Discovery("n", layout, first_rev=1, roots=("demo/*",), kubernetes=False)
     assert source.poll(0).groups == ("demo/a",)
+
+
+def test_a_scan_that_fails_keeps_the_last_state(layout: Layout) -> None:
+    make(layout, "demo/a")
+    source = Discovery("n", layout, first_rev=1, roots=("demo/*",))
+    first = source.poll(0)
+    online = Path(layout.root) / "sys/devices/system/cpu/online"
+    text = online.read_text()
+    online.write_text("")
+    assert source.poll(REFRESH_US) is first
+    assert "no online CPU" in source.error
+    online.write_text(text)
+    make(layout, "demo/b")
+    assert len(source.poll(2 * REFRESH_US).groups) == 2
+    assert source.error == ""
+    online.unlink()
+    with pytest.raises(InventoryError, match="cannot discover pods"):
+        Discovery("n", layout, first_rev=1).poll(0)

@@ -210,6 +210,8 @@ def test_a_cpu_that_goes_offline_lowers_the_capacity(tmp_path: Path) -> None:
     (root / "sys/devices/system/cpu/online").write_text("0,2\n")
     later = source.poll(10_000_000).record
     assert (later.cpu_capacity_milli, later.pods_rev) == (2000, 2)
+    (root / "proc/meminfo").unlink()
+    assert source.poll(20_000_000).record == later
 
 
 def test_unreadable_file_keeps_the_last_good_one(tmp_path: Path, layout: Layout) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 from collections import Counter
 from itertools import pairwise
@@ -162,6 +163,26 @@ def test_short_of_descriptors_the_figures_are_the_same(tmp_path: Path, descripto
         assert few.pod_columns == many.pod_columns
     assert machine.sampler.stats.descriptors_kept <= descriptors
     assert (machine.sampler.stats.descriptor_shortfalls > 0) == (descriptors < 1000)
+
+
+def test_descriptors_that_others_took_are_done_without(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "v2-ubuntu", descriptors=1000)
+    full = Machine(tmp_path / "full", "v2-ubuntu")
+    many = [full.sweep() for _ in range(8)][-1]
+    full.sampler.close()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    in_use = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (in_use + 14, hard))
+    try:
+        few = [machine.sweep() for _ in range(8)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    stats = machine.sampler.stats
+    assert stats.descriptor_shortfalls > 0
+    assert any(signal.errors for signal in stats.signals.values()), "it was not short at all"
+    assert all(signal.ok for signal in stats.signals.values())
+    assert (few[-1].node_columns, few[-1].pod_columns) == (many.node_columns, many.pod_columns)
+    machine.sampler.close()
 
 
 def test_one_broken_signal_harms_no_other(tmp_path: Path) -> None:
