@@ -9,6 +9,7 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -67,10 +68,8 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON.")] = False,
 ) -> None:
     """Many nodes in one process: they sample, obey, run batch jobs. Ctrl-C ends with a summary."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    try:
-        settings = Settings(
+    _play(
+        lambda: Settings(
             brokers=brokers,
             prefix=prefix,
             nodes=nodes,
@@ -89,8 +88,17 @@ def simulate(
             for_s=_seconds(for_) if for_ else None,
             metrics_host=metrics_host,
             metrics_port=metrics_port,
-        )
-        summary = uvloop.run(_run(settings))
+        ),
+        as_json,
+    )
+
+
+def _play(told: Callable[[], Settings], as_json: bool) -> None:
+    """Run to the end and say what it was; whatever cannot be is one line and exit 2."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    try:
+        summary = uvloop.run(_run(told()))
     except (ValueError, KafkaError, OSError) as error:
         typer.echo(f"simulate: {error or type(error).__name__}", err=True)
         raise typer.Exit(2) from None

@@ -55,7 +55,14 @@ class Simulation:
             fleet, trace, settings.seed, settings.period_ms, scheduling=settings.scheduling
         )
         clock = BrokerClock()
-        self.hands = Hands(self.world, clock, mono_us, settings.floor_milli, settings.state_dir)
+        self.hands = Hands(
+            self.world,
+            clock,
+            mono_us,
+            settings.floor_milli,
+            settings.state_dir,
+            has_law=settings.decides_itself,
+        )
         self.law = FleetLaw()
         self.summary = Summary(settings.nodes, settings.pods, settings.seed, settings.trace)
         spool = Spool(SPOOL_BYTES, max(4096, SPOOL_PERIODS * settings.nodes))

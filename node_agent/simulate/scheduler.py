@@ -21,7 +21,7 @@ from schemas.records import Job, LedgerEntry, PodFact
 NAME = "simulated"
 REQUESTS_MILLI = (500, 1000, 2000, 4000)
 MEMORY_MIB = (256, 512, 1024, 2048, 4096)
-WANT_PERMILLE = (800, 1600)  # of the request: batch work takes more CPU when it may
+WANT_PERMILLE = (800, 2500)  # of the request: batch work takes more CPU when it may
 STALE_US = 900_000_000
 WORK_S = (15, 90)  # at the CPU it wants
 

@@ -22,7 +22,7 @@ Said = tuple[str, str, Any]
 GRACE_US = 2_000_000  # an evicted pod holds its slot and what it was lent for so long
 REPORT_US = 5_000_000  # a running job says so again after so long
 PLACED_AT_ONCE = 64
-SUPPRESSED_PERMILLE = 500  # a job that got less of what it wants calls itself suppressed
+SUPPRESSED_PERMILLE = 900  # a job that got less of what it wants calls itself suppressed
 
 
 class World:
@@ -180,6 +180,6 @@ class World:
             out.append(("jobs", task.id, task.job(self.fleet.names[at[0]], state, done)))
 
     def _suppressed(self, row: int) -> bool:
-        """Whether batch work on the node got less than half of what it wants."""
+        """Whether batch work on the node got clearly less than it wants."""
         want = int(np.where(self.model.running[row], self.model.want_milli[row], 0).sum())
         return int(self.model.batch_milli[row]) * 1000 < want * SUPPRESSED_PERMILLE
