@@ -97,6 +97,7 @@ class FleetStage:
         self.said_ms = 0
         self._producer: Any = None
         self._first_offset = 0  # of `fleet`: records before it were read at start
+        self._running = False
         self._next: dict[tuple[str, int], int] = {}
         self._dogs = {topic: Watchdog(STALL_AFTER_S, float("inf")) for topic in ("fleet", *SOURCES)}
         self._warned: set[tuple[str, str]] = set()
@@ -115,6 +116,7 @@ class FleetStage:
         ):
             watch = asyncio.create_task(self._watch(reader))
             await self.app.start()
+            self._running = True  # Faust says so before its consumer can be asked
             log.info("fleet runs: %d partitions", self.fleet.partitions)
             try:
                 await self.app.wait_first(stop.wait(), watch)
@@ -131,7 +133,7 @@ class FleetStage:
 
     def ready(self) -> str:
         """What is not done yet; empty when all is."""
-        if not self.app.started:
+        if not self._running:
             return "starting"
         if self.app.rebalancing or self.app.in_recovery:
             return "rebalancing or restoring the table"
@@ -311,7 +313,7 @@ class FleetStage:
             for records in batches.values():
                 for record in records:
                     self._on_policy(record)
-            if loop.time() - looked >= LOOK_S:
+            if self._running and loop.time() - looked >= LOOK_S:
                 looked = loop.time()
                 await self._look(reader, looked)
 
