@@ -6,6 +6,7 @@ the answer that the command got before, also across restarts: the journal gives 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
@@ -14,6 +15,7 @@ from node_agent.journal import Journal, Line
 from node_agent.lease import NodeLease, Verdict, order_of
 from schemas.records import Ack, Command, Decider
 
+log = logging.getLogger(__name__)
 Source = Literal["command", "local"]
 Outcome = Literal["applied", "refused", "local", "failed", "duplicate"]
 
@@ -30,6 +32,7 @@ class Answers:
         dry_run: bool,
     ) -> None:
         self.counts: dict[tuple[str, str], int] = {}
+        self.journal_failures = 0
         self._boot, self._journal, self._lease = boot, journal, lease
         self._mono_us, self._dry_run = mono_us, dry_run
         self._seq = 0
@@ -65,7 +68,7 @@ class Answers:
     def verdict(self, command: Command, verdict: Verdict) -> Ack:
         """A command that was judged and needs no act, or whose act is done."""
         if verdict.before is not None:
-            self._journal.append(self._line(command, "command", "duplicate", verdict.reason, ()))
+            self._note(self._line(command, "command", "duplicate", verdict.reason, ()))
             again = replace(
                 verdict.before,
                 outcome="duplicate",
@@ -80,7 +83,7 @@ class Answers:
         self, command: Command, outcome: Outcome, reason: str, pods: tuple[str, ...] = ()
     ) -> Ack:
         """What became of a central command."""
-        self._journal.append(self._line(command, "command", outcome, reason, pods))
+        self._note(self._line(command, "command", outcome, reason, pods))
         ack = Ack(
             node=self._lease.node,
             boot=self._boot,
@@ -105,17 +108,20 @@ class Answers:
         self, command: Command, outcome: Outcome, reason: str, pods: tuple[str, ...]
     ) -> Ack:
         """What became of an eviction by the local law."""
-        self._journal.append(self._line(command, "local", outcome, reason, pods))
+        self._note(self._line(command, "local", outcome, reason, pods))
         return self.own("evict_memory", outcome, reason or command.reason, pods=pods)
 
     def intent(self, command: Command, source: Source, pods: tuple[str, ...]) -> None:
-        """Journal what is about to be done; a crash after it never repeats the act."""
+        """Journal what is about to be done; a crash after it never repeats the act.
+
+        Raises OSError when it cannot be kept: then nothing may be done either.
+        """
         line = self._line(command, source, "failed", "interrupted", pods)
         self._journal.append({**line, "kind": "intent"})
 
     def in_force(self, reason: str) -> None:
         """Journal a new value in force."""
-        self._journal.append(
+        self._note(
             {
                 "kind": "in_force",
                 "in_force_milli": self._lease.in_force_milli,
@@ -124,6 +130,14 @@ class Answers:
                 "reason": reason,
             }
         )
+
+    def _note(self, line: Line) -> None:
+        """Keep a line; a disk that is full must not stop the agent from holding what it holds."""
+        try:
+            self._journal.append(line)
+        except OSError as error:
+            self.journal_failures += 1
+            log.warning("journal: %s", error)
 
     def _line(
         self, command: Command, source: Source, outcome: str, reason: str, pods: tuple[str, ...]

@@ -22,9 +22,9 @@ BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 HISTORY_MS = 300_000
 METADATA_S = 10.0
 METADATA_POLL_S = 0.05
-POLL_MS = 500
+POLL_MS = 5_000  # how long an empty poll lasts; a record ends it at once, here and at the broker
 LAST_RECORD_MS = 3_000
-LAYOUT_CHECK_POLLS = 120  # about once a minute: has the topic another number of partitions?
+LAYOUT_CHECK_POLLS = 12  # about once a minute: has the topic another number of partitions?
 
 log = logging.getLogger(__name__)
 Deliver = Callable[[ConsumerRecord], Awaitable[None]]
@@ -55,6 +55,7 @@ class Reader:
         """``node``: only its partition, None: all. ``history_ms`` None: from the beginning."""
         self.connected = False
         self.refused = 0
+        self.history_end: dict[int, int] = {}  # by partition, as first found
         self._brokers, self._client_id, self._topic = brokers, client_id, topic
         self._deliver, self._node, self._history_ms = deliver, node, history_ms
         self._next: dict[TopicPartition, int] = {}
@@ -69,6 +70,7 @@ class Reader:
                 group_id=None,
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
+                fetch_max_wait_ms=POLL_MS,
             )
             try:
                 await consumer.start()
@@ -96,11 +98,14 @@ class Reader:
         ends = await consumer.end_offsets(places)
         begins = await consumer.beginning_offsets(places)
         for place in places:
+            self.history_end.setdefault(place.partition, ends[place])
             at = self._next.get(place)
             if at is None or not begins[place] <= at <= ends[place]:
                 at = await self._start(consumer, place, begins[place], ends[place])
             self._next[place] = at
-            consumer.seek(place, at)
+        consumer.assign(places)  # anew: what was asked for on the way is not waited for
+        for place in places:
+            consumer.seek(place, self._next[place])
         return count
 
     async def _partitions(self, consumer: AIOKafkaConsumer) -> int:

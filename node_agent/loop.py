@@ -8,12 +8,10 @@ outbox, and the readers. The beat waits for nothing but its clock.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 import signal
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from aiokafka import ConsumerRecord
@@ -25,6 +23,7 @@ from node_agent.inventory import Census, InventoryError, InventorySource
 from node_agent.journal import Journal
 from node_agent.lease import NodeLease
 from node_agent.local_law import LocalLaw, PolicyShelf
+from node_agent.lock import lock
 from node_agent.obey import Obey
 from node_agent.originals import Trees
 from node_agent.outbox import Outbox, Parcel
@@ -37,7 +36,7 @@ from schemas.topics import full_name
 INVENTORY_REFRESH_US = 60_000_000
 QUEUE_ITEMS = 1024
 FAREWELL_S = 2.0
-LOCK_NAME = "lock"
+BROKER_TIME_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -49,12 +48,16 @@ class Beat:
     commands: list[Command] | None
 
 
-Item = Command | Lease | Beat | None
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A command; ``history``: it was on the log before this start."""
+
+    command: Command
+    history: bool
+
+
+Item = Said | Lease | Beat | None
 """One thing for the hands; None ends them."""
-
-
-class AlreadyRunning(OSError):
-    """Another agent holds this state directory."""
 
 
 class NodeAgent:
@@ -88,8 +91,9 @@ class NodeAgent:
             settings.brokers,
             f"slackwater-node-{settings.node}",
             self.mono_us,
-            self.obey.lease.clock.acknowledged,
+            self._acknowledged,
         )
+        self._timed = asyncio.Event()
         self.readers = {
             "commands": self._reader("commands", self._on_command, settings.node, HISTORY_MS),
             "policies": self._reader("policies", self._on_policy, None, None),
@@ -225,8 +229,8 @@ class NodeAgent:
 
     async def _hands(self) -> None:
         while (item := await self._queue.get()) is not None:
-            if isinstance(item, Command):
-                self._tell(await self.obey.command(item))
+            if isinstance(item, Said):
+                self._tell(await self.obey.command(item.command, history=item.history))
             elif isinstance(item, Lease):
                 self._tell(self.obey.renewed(item))
             else:
@@ -241,10 +245,25 @@ class NodeAgent:
         """Filter by key before decoding: most of a partition is for other nodes."""
         if record.value is None:
             return
+        await self._broker_time()
         if record.key == LEASE_KEY:
             await self._queue.put(codec.decode(Lease, record.value))
         elif record.key == self._settings.node.encode():
-            await self._queue.put(codec.decode(Command, record.value))
+            end = self.readers["commands"].history_end[record.partition]
+            command = codec.decode(Command, record.value)
+            await self._queue.put(Said(command, history=record.offset < end))
+
+    async def _broker_time(self) -> None:
+        """Before the first command: what time it is there says whether the command is live."""
+        if not self._timed.is_set():
+            try:
+                await asyncio.wait_for(self._timed.wait(), BROKER_TIME_S)
+            except TimeoutError:
+                self._timed.set()  # nothing is acknowledged here; lowering works all the same
+
+    def _acknowledged(self, append_ms: int, sent_mono_us: int) -> None:
+        self.obey.lease.clock.acknowledged(append_ms, sent_mono_us)
+        self._timed.set()
 
     async def _on_policy(self, record: ConsumerRecord) -> None:
         key = record.key or b""
@@ -274,17 +293,3 @@ class NodeAgent:
     ) -> Parcel:
         name = full_name(self._settings.prefix, topic)
         return Parcel(name, self._settings.node.encode(), raw, headers, is_sample)
-
-
-def lock(directory: Path) -> int:
-    """The state directory's lock, held until the descriptor is closed. Raises AlreadyRunning."""
-    directory.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise AlreadyRunning(
-            f"another node agent holds {directory / LOCK_NAME}; one agent a node"
-        ) from None
-    return descriptor

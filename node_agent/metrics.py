@@ -109,6 +109,13 @@ TABLE: tuple[Row, ...] = (
         lambda a: _one(a.obey.kernel_refusals),
     ),
     Row(
+        "journal_failures",
+        "counter",
+        "Journal lines that could not be kept.",
+        (),
+        lambda a: _one(a.obey.answers.journal_failures),
+    ),
+    Row(
         "evicted_pods",
         "counter",
         "Pods killed here.",

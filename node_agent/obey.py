@@ -71,9 +71,14 @@ class Obey:
         self.paths = {pod.fact.uid: pod.group for pod in census.pods()}
         self.hold.trees = trees
 
-    async def command(self, command: Command) -> list[Ack]:
-        """A central command: judged, carried out, answered."""
+    async def command(self, command: Command, *, history: bool = False) -> list[Ack]:
+        """A central command: judged, carried out, answered.
+
+        ``history``: it was there before this start; what was answered then is not answered again.
+        """
         verdict = self.lease.on_command(command, self._mono_us(), self.facts)
+        if history and verdict.outcome == "duplicate":
+            return []
         if verdict.evict:
             return await self._evict(command, "command", verdict.evict)
         if verdict.outcome != "applied" or verdict.reason == "dry_run":
@@ -146,7 +151,10 @@ class Obey:
             return [self._evicted(command, source, (), error.reason)]
         if self._dry_run:
             return [self._evicted(command, source, (), "dry_run")]
-        self.answers.intent(command, source, uids)
+        try:
+            self.answers.intent(command, source, uids)
+        except OSError as error:
+            return [self._evicted(command, source, (), _code(error))]
         gone: list[str] = []
         reason = ""
         for victim in victims:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 MIN_PERIOD_MS, MAX_PERIOD_MS = 100, 60_000
 _UNITS_MS = {"ms": 1, "s": 1000}
@@ -26,6 +29,21 @@ class Settings:
     metrics_host: str = "127.0.0.1"
     use_idle: bool = True
     dry_run: bool = False
+
+
+def to_wire(settings: Settings) -> dict[str, Any]:
+    """As JSON says it; `from_wire` reads it in the process that runs the agent."""
+    wire: dict[str, Any] = msgspec.to_builtins(settings, enc_hook=str)
+    return wire
+
+
+def from_wire(text: str) -> Settings:
+    """Raises msgspec.ValidationError for anything but the output of `to_wire`."""
+    return msgspec.json.decode(text, type=Settings, dec_hook=_path)
+
+
+def _path(kind: type[Any], value: Any) -> Any:
+    return kind(value)
 
 
 def parse_period(text: str) -> int:

@@ -231,3 +231,27 @@ async def test_unclassed_pod_never_becomes_a_victim_by_a_local_order(node: Node)
     ]
     assert (ack.reason, ack.pods) == ("not_best_effort", ())
     assert PodFact("x", "x").qos == ""
+
+
+async def test_full_disk_neither_stops_holding_nor_lets_a_pod_be_killed_unrecorded(
+    node: Node, mount: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.obey.beat([suppress(0, 900)])
+
+    def full(_descriptor: int, _raw: bytes) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(node.journal, "_write", full)
+    (ack,) = await node.obey.command(suppress(1, 500, node.now_us))
+    assert (ack.outcome, quota(mount)) == ("applied", 50_000)  # its original was kept before
+    (refused,) = await node.obey.command(evict(2, ("be-1",), node.now_us))
+    assert (refused.outcome, refused.reason) == ("refused", "os:ENOSPC")
+    assert node.obey.answers.journal_failures > 0
+
+
+async def test_history_is_not_answered_twice(node: Node) -> None:
+    await node.obey.beat([suppress(0, 900)])
+    command = suppress(1, 500, node.now_us)
+    await node.obey.command(command)
+    node.start()
+    assert await node.obey.command(command, history=True) == []

@@ -58,7 +58,7 @@ def test_quota_is_read_back_and_spinners_are_really_limited(
         assert hold.quota(200) == 200
         before = greedy.work_done()
         cores = cores_over(groups, groups.be_root, 1.0)
-        assert cores == pytest.approx(0.2, abs=0.08)
+        assert 0.02 < cores < 0.28  # less when others want the machine too, never more
         assert greedy.work_done() > before
         assert hold.quota(0) == 10  # the least the kernel can say
         cores = cores_over(groups, groups.be_root, 1.0)

@@ -1,0 +1,62 @@
+"""The long-lived process of the node agent: `node_agent.cli` becomes this by exec.
+
+It takes settings as one JSON argument and imports no more than it needs, for it stays for months.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+import uvloop
+
+from node_agent.cgroup.layout import Layout, detect
+from node_agent.discovery import Discovery
+from node_agent.inventory import InventorySource
+from node_agent.inventory_file import FileInventory
+from node_agent.loop import NodeAgent
+from node_agent.sampler import SystemClock
+from node_agent.settings import Settings, from_wire
+
+
+def main(text: str) -> int:
+    """Live; the exit code. What cannot be started is one line on stderr."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    settings = from_wire(text)
+    try:
+        layout = detect()
+        return uvloop.run(_live(settings, layout, source_for(settings, layout)))
+    except (OSError, ValueError, RuntimeError) as error:
+        logging.getLogger("slackwater node").critical(" ".join(str(error).split()))
+        return 1
+
+
+def source_for(settings: Settings, layout: Layout) -> InventorySource:
+    """The inventory file when one was named, else discovery."""
+    first_rev = int(time.time())
+    if settings.inventory is not None:
+        return FileInventory(
+            str(settings.inventory),
+            settings.node,
+            layout,
+            first_rev=first_rev,
+            be_root=settings.be_root,
+        )
+    return Discovery(
+        settings.node, layout, first_rev=first_rev, roots=settings.roots, be_root=settings.be_root
+    )
+
+
+async def _live(settings: Settings, layout: Layout, source: InventorySource) -> int:
+    agent = NodeAgent(settings, layout, source, SystemClock())
+    if settings.metrics_port is not None:
+        from node_agent import metrics  # noqa: PLC0415  (3 MiB that most nodes do without)
+
+        metrics.serve(agent, settings.metrics_host, settings.metrics_port)
+    return await agent.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
