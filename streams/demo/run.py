@@ -18,6 +18,8 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
+import uvloop
+
 from streams.demo import cast, judge, leftovers, outage, real
 from streams.demo.board import Board
 from streams.demo.cast import PARTITIONS, PREFIX, REAL_NODE, Cast
@@ -41,7 +43,7 @@ OUTAGE_AFTER_S = 8.0  # of the protected phase: the loop has shown that it turns
 
 def perform(settings: DemoSettings) -> Summary:
     """Run the demo to its end; failures are in the summary, leftovers too."""
-    return asyncio.run(_perform(settings))
+    return uvloop.run(_perform(settings))
 
 
 async def _perform(settings: DemoSettings) -> Summary:
@@ -166,7 +168,10 @@ class Demo:
         )
 
     def _launch(self, name: str, command: list[str], rank: int, *, pipes: bool = False) -> Child:
-        return self.supervisor.start(name, command, patience_s=cast.STOP_S, rank=rank, pipes=pipes)
+        env = cast.BROKER_ENV if rank == cast.BROKER else None
+        return self.supervisor.start(
+            name, command, patience_s=cast.STOP_S, rank=rank, pipes=pipes, env=env
+        )
 
     def _own_pids(self) -> list[int]:
         """Every process of the demo that is not in one of the two measured groups."""

@@ -28,7 +28,7 @@ def lines(summary: Summary) -> list[str]:
     told.append(_row("trouble", f"{summary.evictions} evictions, {letters}"))
     if summary.latencies:
         told.append(_row("online p99", _latencies(summary)))
-    if summary.verdict is not None and summary.bounds is not None:
+    if summary.verdict is not None and summary.bounds is not None and summary.verdict.reactions:
         told += _steps(summary.verdict, summary.bounds)
     if summary.outage is not None:
         told += _outage(summary.outage)

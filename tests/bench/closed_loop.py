@@ -26,10 +26,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import uvloop
+
 from streams.demo import judge, leftovers, real
 from streams.demo.board import Board
 from streams.demo.cast import (
     BROKER,
+    BROKER_ENV,
     FLEET,
     INTERVAL_MS,
     LOOP,
@@ -142,7 +145,9 @@ class Bench:
 async def start(folder: Path, supervisor: Supervisor) -> Bench:
     """Broker, topics, one worker, workbench; all answering."""
     cast = Cast(folder)
-    broker = supervisor.start("broker", cast.broker(), patience_s=STOP_S, rank=BROKER)
+    broker = supervisor.start(
+        "broker", cast.broker(), patience_s=STOP_S, rank=BROKER, env=BROKER_ENV
+    )
     await supervisor.until("an answer", cast.ready_file.exists, 300.0, broker)
     said = json.loads(cast.ready_file.read_text())
     cast = Cast(folder, said["bootstrap"], int(said["bootstrap"].rsplit(":", 1)[1]))
@@ -302,7 +307,7 @@ def main() -> int:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slackwater-")))
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            return asyncio.run(run(arguments.rounds, folder.resolve()))
+            return uvloop.run(run(arguments.rounds, folder.resolve()))
         except DemoError as error:
             say(f"closed-loop: {error}")
             return 1
