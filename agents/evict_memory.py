@@ -14,6 +14,7 @@ import numpy as np
 
 from agents import emit
 from agents.classes import BEST_EFFORT, EVICTABLE, HOST, TERMINATING
+from agents.fleet import budget_of
 from agents.guards import cooled
 from agents.table import ABSENT, Array, Field
 
@@ -167,7 +168,8 @@ def _budget(state: PartitionState, log_ms: int) -> tuple[int, str]:
         return 1, "memory_full_fleet_unknown"
     if facts.ill_permille >= blast.stop_ill_permille:
         return 0, "fleet_ill"
-    return max(facts.evictions_per_partition - len(state.orders_ms), 0), "memory_full"
+    left = budget_of(facts, state.partition) - len(state.orders_ms)
+    return max(left, 0), "memory_full"
 
 
 def note_ack(state: PartitionState, ack: Ack) -> None:
