@@ -102,8 +102,13 @@ class Outbox:
         mono_us: Callable[[], int],
         acknowledged: Callable[[int, int], None],
         spool: Spool | None = None,
+        at_once: int = AT_ONCE,
     ) -> None:
-        """``acknowledged(append_ms, sent_mono_us)`` is called for each record stamped."""
+        """``acknowledged(append_ms, sent_mono_us)`` is called for each record stamped.
+
+        ``at_once``: records on their way together; one node needs few, a simulated fleet many.
+        """
+        self._at_once = at_once
         self.spool = Spool() if spool is None else spool
         self.connected = False
         self.sent = 0
@@ -156,7 +161,7 @@ class Outbox:
             if not self.spool:
                 self._empty.set()
             await self._filled.wait()
-            parcels = self.spool.take(AT_ONCE)
+            parcels = self.spool.take(self._at_once)
             if not parcels:
                 self._filled.clear()
                 continue

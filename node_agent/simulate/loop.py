@@ -30,6 +30,7 @@ from schemas.topics import full_name
 
 PHASES = 10
 HISTORY_MS = 60_000  # standing commands are said again once a minute
+AT_ONCE = 1024
 SPOOL_BYTES = 64 << 20
 SPOOL_PERIODS = 20
 FAREWELL_S = 3.0
@@ -66,7 +67,9 @@ class Simulation:
         self.law = FleetLaw()
         self.summary = Summary(settings.nodes, settings.pods, settings.seed, settings.trace)
         spool = Spool(SPOOL_BYTES, max(4096, SPOOL_PERIODS * settings.nodes))
-        self.outbox = Outbox(settings.brokers, self._client, mono_us, clock.acknowledged, spool)
+        self.outbox = Outbox(
+            settings.brokers, self._client, mono_us, clock.acknowledged, spool, AT_ONCE
+        )
         self.readers = [
             self._reader("commands", self._on_command, HISTORY_MS),
             self._reader("policies", self._on_policy, None),
