@@ -77,7 +77,7 @@ class Discovery:
         self.error = ""  # why the latest scan failed; empty: it did not
         self._node = node
         self._layout = layout
-        self._roots = tuple(normal_group(root) for root in roots)
+        self._roots = tuple(_pattern(normal_group(root)) for root in roots)
         self._be_root = None if be_root is None else normal_group(be_root)
         self._kubernetes = kubernetes
         self._revisions = Revisions(first_rev)
@@ -186,9 +186,9 @@ class Discovery:
 
     def _matches(self, be_root: str | None) -> Iterator[_Found]:
         """Groups that match a pattern; the best-effort root and what holds it are no pods."""
-        for root in self._roots:
-            groups = [""]
-            for part in root.split("/"):
+        for base, parts in self._roots:
+            groups = [base]
+            for part in parts:
                 groups = [
                     f"{group}/{name}".lstrip("/")
                     for group in groups
@@ -204,6 +204,15 @@ class Discovery:
 
     def _children(self, group: str) -> list[str]:
         return children(f"{self._layout.anchor}/{group}")
+
+
+def _pattern(root: str) -> tuple[str, tuple[str, ...]]:
+    """(the groups that are named plainly, what their children must match, level by level)."""
+    parts = root.split("/")
+    plain = 0
+    while plain < len(parts) - 1 and not set(parts[plain]) & set("*?["):
+        plain += 1
+    return "/".join(parts[:plain]), tuple(parts[plain:])
 
 
 def _parents(group: str) -> Iterator[str]:

@@ -67,13 +67,13 @@ class GroupSignal(Protocol):
     def SOURCES(self) -> tuple[GroupSource, ...]: ...  # noqa: N802  (same)
 
 
-def number_after(data: bytes, key: bytes) -> Value:
-    r"""The decimal that follows ``key`` up to the end of its line; None: no such key.
+def number_after(data: bytes, key: bytes, begin: int = 0) -> Value:
+    r"""The decimal after the first ``key`` from ``begin`` on, to the line's end; None: no such key.
 
     ``key`` includes what precedes it on the line before ("\nnr_throttled "), so that no longer
     name matches. Raises ValueError when something else than a number follows.
     """
-    at = data.find(key)
+    at = data.find(key, begin)
     if at < 0:
         return None
     start = at + len(key)

@@ -23,17 +23,18 @@ def parse_v2(data: bytes) -> tuple[Value, ...]:
 
 
 def _values(data: bytes, prefix: bytes, file: bytes) -> tuple[Value, ...]:
-    inactive_anon = number_after(data, prefix + b"inactive_anon ")
-    active_anon = number_after(data, prefix + b"active_anon ")
-    unevictable = number_after(data, prefix + b"unevictable ")
+    begin = max(0, data.find(prefix))  # v1: past the group's own lines
+    inactive_anon = number_after(data, prefix + b"inactive_anon ", begin)
+    active_anon = number_after(data, prefix + b"active_anon ", begin)
+    unevictable = number_after(data, prefix + b"unevictable ", begin)
     used = None
     if inactive_anon is not None and active_anon is not None and unevictable is not None:
         used = inactive_anon + active_anon + unevictable
     return (
         used,
-        number_after(data, prefix + file + b" "),
-        number_after(data, prefix + b"inactive_file "),
-        number_after(data, prefix + b"shmem "),
+        number_after(data, prefix + file + b" ", begin),
+        number_after(data, prefix + b"inactive_file ", begin),
+        number_after(data, prefix + b"shmem ", begin),
         unevictable,
     )
 

@@ -26,7 +26,7 @@ GROUPS_PER_S = 16
 THREADS_PER_S = 64
 THREADS_PER_GROUP = 16
 SUBGROUPS_PER_GROUP = 32
-RELIST_US = 10_000_000  # how long a list of sub-groups is believed
+RELIST_US = 30_000_000  # how long a list of sub-groups is believed while all of them are there
 LIST_BYTES_MAX = 65_536  # of one list of threads: some 10,000 of them
 _GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 
@@ -89,7 +89,11 @@ class RunqWait:
             group.listed_us = now_us
         threads: list[int] = []
         for directory in group.directories:
-            threads.extend(_threads(f"{directory}/{place.file}"))
+            found = _threads(f"{directory}/{place.file}")
+            if found is None:
+                group.listed_us = now_us - RELIST_US
+            else:
+                threads += found
         alive = set(threads)
         chosen = [tid for tid in group.waited_ns if tid in alive][:budget]
         fresh = [tid for tid in threads if tid not in group.waited_ns]
@@ -112,7 +116,7 @@ class RunqWait:
     def _wait_ns(self, tid: int) -> int | None:
         """One thread's counter; None: it has ended."""
         data = _read(f"{self._proc}/{tid}/schedstat", READ_BYTES)
-        return parse(data) if data else None
+        return None if data is None else parse(data)
 
 
 def _spread(threads: list[int], count: int) -> list[int]:
@@ -132,18 +136,19 @@ def _subgroups(top: str) -> list[str]:
     return found
 
 
-def _threads(path: str) -> list[int]:
-    """Thread ids of one group, without its children's; none when it is gone."""
-    return [int(word) for word in _read(path, LIST_BYTES_MAX).split()]
+def _threads(path: str) -> list[int] | None:
+    """Thread ids of one group, without its children's; None: it is gone."""
+    data = _read(path, LIST_BYTES_MAX)
+    return None if data is None else [int(word) for word in data.split()]
 
 
-def _read(path: str, at_most_bytes: int) -> bytes:
-    """Up to ``at_most_bytes`` of a file, ending at a line; empty when its owner is gone."""
+def _read(path: str, at_most_bytes: int) -> bytes | None:
+    """Up to ``at_most_bytes`` of a file, ending at a line; None when its owner is gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in _GONE:
-            return b""
+            return None
         raise
     parts: list[bytes] = []
     size = 0
@@ -152,8 +157,9 @@ def _read(path: str, at_most_bytes: int) -> bytes:
             parts.append(part)
             size += len(part)
     except OSError as error:
-        if error.errno not in _GONE:
-            raise
+        if error.errno in _GONE:
+            return None
+        raise
     finally:
         os.close(fd)
     data = b"".join(parts)

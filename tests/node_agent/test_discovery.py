@@ -141,3 +141,9 @@ def test_a_scan_that_fails_keeps_the_last_state(layout: Layout) -> None:
     online.unlink()
     with pytest.raises(InventoryError, match="cannot discover pods"):
         Discovery("n", layout, first_rev=1).poll(0)
+
+
+def test_a_pattern_without_a_wildcard_names_one_group(layout: Layout) -> None:
+    make(layout, "demo/a", "demo/b")
+    source = Discovery("n", layout, first_rev=1, roots=("demo/a", "gone/x"), kubernetes=False)
+    assert source.poll(0).groups == ("demo/a",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,21 @@ def test_a_group_that_left_begins_anew(tree: Tree) -> None:
     assert waits.sweep(tree.groups, 1) == [10]
     waits.forget({"g"})
     assert waits.sweep(tree.groups, 2) == [0]
+
+
+def test_a_container_that_is_replaced_is_followed(tree: Tree) -> None:
+    tree.group("g")
+    tree.threads("g", [])
+    tree.threads("g/old", [1])
+    tree.wait(1, 0)
+    waits = RunqWait(str(tree.root), 1000)
+    waits.sweep(tree.groups, 0)
+    tree.wait(1, 10)
+    assert waits.sweep(tree.groups, 1) == [10]
+    shutil.rmtree(tree.root / "cg/g/old")
+    tree.threads("g/new", [2])
+    tree.wait(2, 500)
+    for us in (500, 500, 540):  # the old one is missed, the new one listed, its first reading
+        tree.wait(2, us)
+        waits.sweep(tree.groups, us)
+    assert waits.sweep(tree.groups, 999) == [50]
