@@ -32,7 +32,7 @@ from schemas.records import (
 )
 from schemas.topics import PREFIX, full_name
 from streams.installation import find
-from streams.metrics import Metric, Metrics
+from streams.metrics import Metrics
 from streams.settings import WorkerSettings
 from streams.tables import SOURCES, MinuteTable, read_source
 from streams.topic_reader import (
@@ -49,20 +49,6 @@ from streams.watchdog import Sight, Watchdog
 
 log = logging.getLogger(__name__)
 
-METRICS: tuple[Metric, ...] = (
-    Metric("slackwater_fleet_records_total", "counter", "Records read", ("topic", "outcome")),
-    Metric("slackwater_fleet_facts_total", "counter", "Fleet facts published"),
-    Metric("slackwater_fleet_revision", "gauge", "Offset of the newest record counted"),
-    Metric("slackwater_fleet_nodes", "gauge", "Nodes of fresh partitions"),
-    Metric("slackwater_fleet_silent_nodes", "gauge", "Silent nodes"),
-    Metric("slackwater_fleet_ill_permille", "gauge", "Ill nodes of all, in permille"),
-    Metric("slackwater_fleet_partitions_missing", "gauge", "Partitions not heard, or stale"),
-    Metric("slackwater_fleet_eviction_budget", "gauge", "Evictions of this cool-down, fleet-wide"),
-    Metric("slackwater_fleet_minutes_rows", "gauge", "Rows of the windowed table in memory"),
-    Metric("slackwater_fleet_pruned_total", "counter", "Rows dropped as old"),
-    Metric("slackwater_dead_letters_total", "counter", "Unusable records", ("topic", "reason")),
-    Metric("slackwater_bugs_total", "counter", "Exceptions of our own code", ("topic",)),
-)
 PRUNE_S = 30.0
 LOOK_S = 5.0
 STALL_AFTER_S = 60.0

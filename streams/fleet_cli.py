@@ -9,9 +9,9 @@ import orjson
 import typer
 import uvloop
 
-from streams.fleet_app import METRICS, FleetSettings, FleetStage
+from streams.fleet_app import FleetSettings, FleetStage
 from streams.health import HealthServer
-from streams.metrics import Metrics
+from streams.metrics import FLEET_METRICS, Metrics
 from streams.tables import read_minutes
 from streams.topic_reader import CannotRun
 from streams.topics_cli import BROKERS, INSTALLED_PREFIX, hush
@@ -57,7 +57,7 @@ async def _run(settings: FleetSettings, host: str, port: int) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    metrics = Metrics(METRICS)
+    metrics = Metrics(FLEET_METRICS)
     stage = FleetStage(settings, metrics)
     server = HealthServer(host, port, metrics, stage.live, stage.ready)
     await server.start()

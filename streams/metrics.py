@@ -1,4 +1,4 @@
-"""Every metric of the streams shell, in one table: name, type, help, labels.
+"""Every metric of the streams shell, in one place: name, type, help, labels.
 
 `Metrics` makes them in a registry of its own; `streams.health` serves that registry.
 """
@@ -54,6 +54,22 @@ METRICS: tuple[Metric, ...] = (
     Metric("slackwater_loop_lag_seconds", "gauge", "How late the event loop wakes"),
     Metric("slackwater_live", "gauge", "0 when the liveness probe fails"),
 )
+
+FLEET_METRICS: tuple[Metric, ...] = (
+    Metric("slackwater_fleet_records_total", "counter", "Records read", ("topic", "outcome")),
+    Metric("slackwater_fleet_facts_total", "counter", "Fleet facts published"),
+    Metric("slackwater_fleet_revision", "gauge", "Offset of the newest record counted"),
+    Metric("slackwater_fleet_nodes", "gauge", "Nodes of fresh partitions"),
+    Metric("slackwater_fleet_silent_nodes", "gauge", "Silent nodes"),
+    Metric("slackwater_fleet_ill_permille", "gauge", "Ill nodes of all, in permille"),
+    Metric("slackwater_fleet_partitions_missing", "gauge", "Partitions not heard, or stale"),
+    Metric("slackwater_fleet_eviction_budget", "gauge", "Evictions of this cool-down, fleet-wide"),
+    Metric("slackwater_fleet_minutes_rows", "gauge", "Rows of the windowed table in memory"),
+    Metric("slackwater_fleet_pruned_total", "counter", "Rows dropped as old"),
+    Metric("slackwater_dead_letters_total", "counter", "Unusable records", ("topic", "reason")),
+    Metric("slackwater_bugs_total", "counter", "Exceptions of our own code", ("topic",)),
+)
+"""Those of `slackwater fleet`."""
 
 _MAKERS = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
