@@ -210,18 +210,27 @@ class PartitionEngine:
                 letters.append(intake.dead_letter("samples", record, error))
             else:
                 if isinstance(entry, Tick):
-                    side = self._ports.side.admit(self.partition, vector, entry.side)
+                    side = self._admitted(vector, entry)
                     if side is None:
                         self.waiting = True
                         self._ports.metrics.add("side_waits_total", self.partition)
                         break
-                    for name, offset in entry.side.items():
-                        vector[name] = max(vector.get(name, -1), offset)
                     entry = TickEntry(record.offset, record.timestamp, entry, side)
                 entries.append(entry)
             last = record.offset
             self._held.popleft()
         return entries, letters, last
+
+    def _admitted(self, vector: dict[str, int], tick: Tick) -> tuple[SideRecord, ...] | None:
+        """What a tick admits beyond ``vector``, which moves with it; None: not read yet."""
+        assert self.state is not None
+        if tick.incarnation != self.state.incarnation:
+            return ()  # step refuses it whole
+        side = self._ports.side.admit(self.partition, vector, tick.side)
+        if side is not None:
+            for name, offset in tick.side.items():
+                vector[name] = max(vector.get(name, -1), offset)
+        return side
 
     def _fold(self, entries: list[Entry], last: int) -> list[Output]:
         """Fold, and move `at` to ``last``, also past records that could not be read."""

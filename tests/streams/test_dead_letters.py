@@ -146,9 +146,8 @@ async def test_rule7_malformed_records(broker: DevBroker, prefix: str) -> None:
         print(f"\n{'case':26} {'reason':18} {'bytes':>8}  detail")
         for offset, name in where.items():
             letter = letters[offset]
-            print(
-                f"{name:26} {letter['reason']:18} {letter['size_bytes']:>8}  {letter['detail'][:60]}"
-            )
+            size, detail = letter["size_bytes"], letter["detail"][:60]
+            print(f"{name:26} {letter['reason']:18} {size:>8}  {detail}")
             assert letter["reason"] == cases[name][2], name
             assert letter["partition"] == home
             assert letter["key_hex"] == node.name.encode().hex()
