@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -241,6 +242,43 @@ async def test_load_keeps_its_pace(broker: DevBroker, prefix: str) -> None:
     load, samples = await _load(broker.bootstrap, prefix, rate=300, total=900)
     assert load.summary.seconds == pytest.approx(3.0, abs=0.5)
     assert {sample.period_ms for sample in samples} == {100}
+
+
+@pytest.mark.slow
+async def test_nodes_live_on_while_the_broker_is_away(tmp_path: Path, prefix: str) -> None:
+    with DevBroker(data=tmp_path / "kafka") as own:
+        await create(own.bootstrap, prefix, PARTITIONS, 1, POLICY)
+        settings = Settings(own.bootstrap, prefix, nodes=4, pods=20, period_ms=100)
+        simulation = Simulation(settings)
+        summary = simulation.summary
+        run = asyncio.create_task(simulation.run())
+        try:
+            await until(lambda: simulation.law.policy is not None, "the policy")
+            sampled = int(summary.samples)
+            await asyncio.to_thread(own.kill)
+            await until(lambda: summary.samples > sampled + 40, "samples go on")
+            assert simulation.law.policy is not None
+            assert not run.done()
+            await asyncio.to_thread(own.restart)
+            async with watching(own.bootstrap, prefix) as seen:
+                reached = int(simulation.world.sampler.seq.min())
+                await until(
+                    lambda: (
+                        {s.node for _, s in seen.samples if s.seq > reached}
+                        == set(simulation.world.fleet.names)
+                    ),
+                    "every node's new samples arrive",
+                    40,
+                )
+                seqs: dict[str, set[int]] = {}
+                for _, sample in seen.samples:
+                    seqs.setdefault(sample.node, set()).add(sample.seq)
+                assert all(found >= set(range(1, reached)) for found in seqs.values())
+        finally:
+            simulation.stop()
+            await run
+        assert summary.samples_dropped == 0
+        assert summary.law_failures == 0
 
 
 async def test_the_command_ends_cleanly_on_ctrl_c(broker: DevBroker, prefix: str) -> None:
