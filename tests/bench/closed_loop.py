@@ -1,6 +1,6 @@
 """The closed loop on this kernel: kernel file to Kafka to decision to command to kernel.
 
-    python -m tests.bench.closed_loop [--rounds 25] [--keep-logs DIR]
+    python -m tests.bench.closed_loop [--rounds 25] [--patience 10] [--keep-logs DIR]
 
 A round is three trials of the same online load, which steps up and down: alone, beside a greedy
 best-effort job that nobody limits, and beside the same job under the agent (200 ms sampling, real
@@ -53,6 +53,7 @@ from tests.bench.common import Goal, finish, median, say
 Kind = Literal["alone", "unprotected", "protected"]
 KINDS: tuple[Kind, ...] = ("alone", "unprotected", "protected")
 CLEAN_WANTED = 5
+CALM_S, CALM_MILLI = 1.5, 50  # a trial begins when foreign load was below this for so long
 UP_STEPS_WANTED = 20
 LOAD_MILLI = 400  # the step of the online load; the service itself takes about 300
 STEP_S = 2.5  # longer than it may take to settle, by two seconds
@@ -106,6 +107,17 @@ class Bench:
         while (left := until - time.monotonic()) > 0:
             self.supervisor.check()
             await asyncio.sleep(min(left, 0.2))
+
+    async def calm(self, patience_s: float) -> None:
+        """Wait until foreign load is small, but not longer than ``patience_s``."""
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            begun = time.monotonic_ns() // 1000
+            await self.hold(CALM_S)
+            ended = self.stage.trace.ours.at_us[-1]
+            trace = self.stage.trace
+            if trace.covers(begun, ended) and trace.others_milli(begun, ended) <= CALM_MILLI:
+                return
 
     async def trial(self, kind: Kind, number: int) -> Trial:
         """Put the stage in the state of this kind, let the load step, read the figures."""
@@ -172,13 +184,15 @@ def group() -> str:
     return f"slackwater-bench-{os.getpid()}"
 
 
-async def measure(bench: Bench, rounds: int) -> None:
+async def measure(bench: Bench, rounds: int, patience_s: float) -> None:
     """Rounds of three trials until there is enough, or no round is left."""
     reader = Reader(bench.cast.brokers, PREFIX, bench.board)
     reader.start()
     try:
         for number in range(1, rounds + 1):
             for kind in KINDS:
+                await bench.stage.ask("greedy", on=False)
+                await bench.calm(patience_s)
                 trial = await bench.trial(kind, number)
                 bench.trials.append(trial)
                 others = f"others {trial.others_milli / 1000:.2f} core"
@@ -272,13 +286,13 @@ def _ms(value_us: int | None) -> float | None:
     return None if value_us is None else value_us / 1000
 
 
-async def run(rounds: int, folder: Path) -> int:
+async def run(rounds: int, patience_s: float, folder: Path) -> int:
     """The whole bench; returns the exit code."""
     mark = f"{os.getpid()}-{secrets.token_hex(4)}"
     supervisor = Supervisor(folder, mark)
     try:
         bench = await start(folder, supervisor)
-        await measure(bench, rounds)
+        await measure(bench, rounds, patience_s)
         found, goals = figures(bench)
         await bench.own.stop()
     finally:
@@ -295,6 +309,9 @@ def main() -> int:
     """Entry point; says what is missing when it cannot run here."""
     parser = argparse.ArgumentParser(description="Closed loop on this kernel through real Kafka.")
     parser.add_argument("--rounds", type=int, default=25, help="rounds of three trials at most")
+    parser.add_argument(
+        "--patience", type=float, default=10.0, help="seconds to wait for calm before a trial"
+    )
     parser.add_argument("--keep-logs", type=Path, help="folder that keeps every process's log")
     arguments = parser.parse_args()
     reason = real.why_not()
@@ -307,7 +324,7 @@ def main() -> int:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slackwater-")))
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            return uvloop.run(run(arguments.rounds, folder.resolve()))
+            return uvloop.run(run(arguments.rounds, arguments.patience, folder.resolve()))
         except DemoError as error:
             say(f"closed-loop: {error}")
             return 1
