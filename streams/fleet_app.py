@@ -215,7 +215,7 @@ class FleetStage:
 
     async def _on_source(self, topic: str, message: Any) -> str:
         said = read_source(topic, message.key, message.value, message.headers, _log_ms(message))
-        return self.minutes.count(topic, said)
+        return self.minutes.count(topic, said, message.partition)
 
     async def _dead_letter(self, topic: str, message: Any, error: BadRecord) -> None:
         """Write a dead letter and wait for it; while the broker is away this record waits."""

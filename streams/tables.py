@@ -6,8 +6,10 @@ Written by the table agent of `streams.fleet_app`, read by anyone from its chang
 - The window is chosen by the time of the cause (``cause.log_ms``), never by a wall clock.
 - Faust's expiry is off. It goes by the wall clock, keeps a heap entry for every write, and never
   expires what was restored from the changelog. `MinuteTable.prune` drops windows that ended
-  `KEEP_MS` before the newest window, restored ones included; it bounds memory. The changelog is
-  bounded by its topic: compacted, and deleted after two hours.
+  `KEEP_MS` before the newest window of their partition, restored ones included; it bounds memory.
+  Each partition has its own newest, so that one that lags is not robbed by one that does not.
+  The changelog, which readers read, is bounded by its topic: compacted, and deleted after two
+  hours.
 - A row remembers the newest (incarnation, offset) it counted of each source, so that a record
   delivered twice, or by a worker that lost its partition, is counted once.
 - Keys are str and values are bytes: what Faust restores as it wrote it.
@@ -27,12 +29,12 @@ from aiokafka.partitioner import DefaultPartitioner
 from schemas import codec
 from schemas.errors import BadRecord
 from schemas.records import Capacity, NodeMinute, Reservation, Signal
-from schemas.topics import HOUR_MS, MINUTES, full_name
+from schemas.topics import MINUTES, full_name
 from streams.topic_reader import consumer, partitions_of, started, to_end
 
 SOURCES = ("capacity", "reservations", "signals")
 MINUTE_MS = 60_000
-KEEP_MS = HOUR_MS
+KEEP_MS = 10 * MINUTE_MS
 AHEAD_MS = MINUTE_MS  # a cause may not be later than the record by more
 Said = Reservation | Signal | Capacity
 
@@ -90,17 +92,20 @@ class MinuteTable:
 
     def __init__(self, app: faust.App) -> None:
         self._at_s = 0.0
-        self._newest_ms = 0
+        self._newest_ms: dict[int, int] = {}  # partition -> start of its newest window
+        self._home: dict[str, int] = {}  # node -> partition
         table = app.Table("minutes", key_type=str, value_type=bytes, default=bytes)
         windows: Any = table.tumbling(MINUTE_MS / 1000)  # Faust's type lacks relative_to
         self._windows = windows.relative_to(self._now)
 
-    def count(self, topic: str, said: Said) -> str:
-        """Count a record in its minute's row; says "counted", "repeat" or "late"."""
+    def count(self, topic: str, said: Said, partition: int) -> str:
+        """Count a record of a partition in its minute's row: "counted", "repeat" or "late"."""
         start_ms = said.cause.log_ms // MINUTE_MS * MINUTE_MS
-        if start_ms + MINUTE_MS + KEEP_MS <= self._newest_ms:
+        newest_ms = self._newest_ms.get(partition, 0)
+        if start_ms + MINUTE_MS + KEEP_MS <= newest_ms:
             return "late"  # its row may be gone: a new one would be wrong
-        self._newest_ms = max(self._newest_ms, start_ms)
+        self._newest_ms[partition] = max(newest_ms, start_ms)
+        self._home[said.node] = partition
         self._at_s = start_ms / 1000
         windows = self._windows[said.node]
         stored = windows.value()
@@ -112,19 +117,27 @@ class MinuteTable:
         return "counted"
 
     def prune(self) -> int:
-        """Forget rows that ended `KEEP_MS` before the newest; returns how many went."""
+        """Forget rows that ended `KEEP_MS` before their partition's newest; how many went."""
         store = self._windows.table.data
-        ends = {key: round(key[1][0] * 1000) + MINUTE_MS for key in store}
-        if not ends:
-            return 0
-        newest_ms = max(ends.values()) - MINUTE_MS
-        self._newest_ms = max(self._newest_ms, newest_ms)
-        old = [key for key, end_ms in ends.items() if end_ms + KEEP_MS <= self._newest_ms]
+        restored = store._key_partition  # noqa: SLF001 - grows with every restored row
+        starts = {key: round(key[1][0] * 1000) for key in store}
+        for key, start_ms in starts.items():
+            if key in restored:
+                self._home[key[0]] = restored[key]
+            home = self._home[key[0]]
+            self._newest_ms[home] = max(self._newest_ms.get(home, 0), start_ms)
+        old = [
+            key
+            for key, start_ms in starts.items()
+            if start_ms + MINUTE_MS + KEEP_MS <= self._newest_ms[self._home[key[0]]]
+        ]
         for key in old:
             # From the store, not through the table: outside a stream the table refuses, and the
             # changelog's own retention removes the rest.
             store.data.pop(key, None)
-            store._key_partition.pop(key, None)  # noqa: SLF001 - grows with every restored row
+            restored.pop(key, None)
+        nodes = {node for node, _ in store}
+        self._home = {node: home for node, home in self._home.items() if node in nodes}
         return len(old)
 
     def __len__(self) -> int:

@@ -87,39 +87,54 @@ def test_sources_are_checked() -> None:
         assert refused.value.reason == reason
 
 
-async def restored(minutes: dict[str, list[int]]) -> MinuteTable:
-    """A table as recovery leaves it: rows in the store that no stream of this process wrote."""
+KEEP = KEEP_MS // MINUTE_MS
+Rows = set[tuple[str, int]]
+
+
+async def restored(rows: Rows, homes: dict[str, int]) -> MinuteTable:
+    """A table as recovery leaves it: rows (node, minute) that no stream of this process wrote."""
     app = faust.App("t", broker="kafka://127.0.0.1:1", store="memory://", autodiscover=False)
     table = MinuteTable(app)
     store = table._windows.table.data
-    for node, starts in minutes.items():
-        for start in starts:
-            begin = start * MINUTE_MS / 1000
-            key = (node, (begin, begin + MINUTE_MS / 1000 - 0.1))
-            store.data[key] = codec.encode(NodeMinute(node, start * MINUTE_MS))
-            store._key_partition[key] = 0
+    for node, minute in rows:
+        begin = minute * MINUTE_MS / 1000
+        key = (node, (begin, begin + MINUTE_MS / 1000 - 0.1))
+        store.data[key] = codec.encode(NodeMinute(node, minute * MINUTE_MS))
+        store._key_partition[key] = homes[node]
     return table
+
+
+def rows_of(table: MinuteTable) -> Rows:
+    windows = table._windows.table.data
+    return {(node, round(start * 1000) // MINUTE_MS) for node, (start, _) in windows}
 
 
 async def test_r12_restored_windows_are_pruned_by_event_time_whatever_the_clock_says() -> None:
     """Minutes of 1970: an expiry by the wall clock would drop all, one by booking none."""
-    keep = KEEP_MS // MINUTE_MS
-    table = await restored({"n1": list(range(10)), "n2": [5, 5 + keep]})
+    rows = {("n1", minute) for minute in range(10)} | {("n2", 5), ("n2", 5 + KEEP)}
+    table = await restored(rows, {"n1": 0, "n2": 0})
     assert table.prune() == 5  # minutes 0 to 4 of n1; minute 5 ended just less than KEEP_MS ago
-    windows = table._windows.table.data
-    left = {(node, round(start * 1000) // MINUTE_MS) for node, (start, _) in windows}
-    assert left == {("n1", start) for start in range(5, 10)} | {("n2", 5), ("n2", 5 + keep)}
+    left = {("n1", minute) for minute in range(5, 10)} | {("n2", 5), ("n2", 5 + KEEP)}
+    assert rows_of(table) == left
     assert table.prune() == 0
     assert len(table._windows.table.data._key_partition) == len(table)
 
 
+async def test_a_partition_that_lags_keeps_its_rows() -> None:
+    rows = {("n1", 0), ("n2", 500), ("n2", 500 - KEEP - 1)}
+    table = await restored(rows, {"n1": 0, "n2": 1})
+    assert table.prune() == 1
+    assert rows_of(table) == {("n1", 0), ("n2", 500)}
+
+
 async def test_an_empty_table_has_nothing_to_prune() -> None:
-    table = await restored({})
+    table = await restored(set(), {})
     assert (table.prune(), len(table)) == (0, 0)
 
 
-async def test_a_record_older_than_what_is_kept_is_late() -> None:
-    table = await restored({"n1": [1_000]})
+async def test_a_record_older_than_what_its_partition_keeps_is_late() -> None:
+    table = await restored({("n1", 1_000)}, {"n1": 0})
     table.prune()
-    said = Capacity("n1", cause(1, log_ms=1_000 * MINUTE_MS - KEEP_MS - 2 * MINUTE_MS), 1, 1, "")
-    assert table.count("capacity", said) == "late"
+    said = Capacity("n1", cause(1, log_ms=(1_000 - KEEP - 1) * MINUTE_MS), 1, 1, "")
+    assert table.count("capacity", said, 0) == "late"
+    assert rows_of(table) == {("n1", 1_000)}
