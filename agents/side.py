@@ -51,13 +51,18 @@ def _apply(state: PartitionState, side: SideRecord, versions: list[tuple[str, in
         if isinstance(record, PolicyRecord) and side.key == POLICY_NAME.encode():
             versions.append((_policy(state, record), record.version))
     elif side.topic == "fleet":
-        if isinstance(record, FleetFacts) and side.key == FLEET_KEY:
+        if isinstance(record, FleetFacts) and side.key == FLEET_KEY and _newer(state, record):
             state.facts, state.facts_ms = record, state.log_ms
     elif side.topic == "acks":
         if isinstance(record, Ack):
             evict_memory.note_ack(state, record)
     elif side.topic == "ledger":
         _ledger(state, side.key, record)
+
+
+def _newer(state: PartitionState, facts: FleetFacts) -> bool:
+    """A processor that lost its partition may still speak: lower revisions are refused."""
+    return state.facts is None or facts.revision >= state.facts.revision
 
 
 def _inventory(state: PartitionState, key: bytes, record: Inventory | None) -> None:

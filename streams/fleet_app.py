@@ -3,8 +3,9 @@
 Run by `slackwater fleet`. Two agents, both fed raw bytes and letting no exception out:
 
 - ``facts`` reads what every partition says of its nodes on `fleet` and publishes `FleetFacts`.
-  All of its state is on that topic: at start the newest record of each key is read, older ones
-  are not folded again, and nothing is published for them. The arithmetic is `agents.fleet`.
+  All of its state is on that topic: at start the newest record of each key is read, and older
+  ones are not folded again. After each rebalance it speaks only for records beyond the end of the
+  topic as it then is, so that revisions grow across owners. The arithmetic is `agents.fleet`.
 - ``minutes`` counts reservations, signals and capacity into `streams.tables`.
 """
 
@@ -82,7 +83,7 @@ class FleetStage:
         self.said: FleetFacts | None = None
         self.said_ms = 0
         self._producer: Any = None
-        self._first_offset = 0  # of `fleet`: records before it were read at start
+        self._speak_from: int | None = None  # offset in `fleet`; None: until the end is known
         self._running = False
         self._next: dict[tuple[str, int], int] = {}
         self._dogs = {topic: Watchdog(STALL_AFTER_S, float("inf")) for topic in ("fleet", *SOURCES)}
@@ -147,6 +148,11 @@ class FleetStage:
             web_enabled=False,
             loghandlers=[],
         )
+        self._connect(app)
+        return app
+
+    def _connect(self, app: faust.App) -> None:
+        settings = self.settings
         raw: dict[str, Any] = {"key_type": bytes, "value_type": bytes}
         raw |= {"key_serializer": "raw", "value_serializer": "raw"}
         sources = {settings.topic(name): name for name in SOURCES}
@@ -164,10 +170,14 @@ class FleetStage:
             self.metrics.add("fleet_pruned_total", by=gone)
             self.metrics.put("fleet_minutes_rows", value=len(self.minutes))
 
+        async def on_rebalance(*_: Any, **__: Any) -> None:
+            self._speak_from = None
+
+        app.on_partitions_revoked.connect(on_rebalance)
+        app.on_partitions_assigned.connect(on_rebalance)
         app.agent(app.topic(settings.topic("fleet"), **raw), name="facts")(facts)
         app.agent(app.topic(*sources, **raw), name="minutes")(minutes)
         app.timer(PRUNE_S)(prune)
-        return app
 
     async def _guarded(self, topic: str, event: Any, handle: Any) -> None:
         """Handle one record; a bad one becomes a dead letter, and nothing is raised."""
@@ -186,20 +196,21 @@ class FleetStage:
         self.metrics.add("fleet_records_total", topic, outcome)
 
     async def _on_health(self, topic: str, message: Any) -> str:
-        if message.offset < self._first_offset:
-            return "known"
         if message.key in (FLEET_KEY, INSTALLATION_KEY):
             return "own"
         health = codec.read(topic, message.key, message.value, message.headers)
         at_ms = _log_ms(message)
         if not self.fleet.fold(_partition_of(message.key, health), at_ms, message.offset, health):
-            return "other"
-        await self._say(self.fleet.facts(self.policy))
+            return "repeat"
+        facts = self.fleet.facts(self.policy)
+        self._show(facts)
+        # A predecessor may have read on beyond what it committed: what it said is said.
+        if self._speak_from is not None and message.offset >= self._speak_from:
+            await self._say(facts)
         return "folded"
 
     async def _say(self, facts: FleetFacts) -> None:
         now_ms = self.fleet.now_ms
-        self._show(facts)
         if not due(facts, now_ms, self.said, self.said_ms):
             return
         value, name = codec.encode(facts), self.settings.topic("fleet")
@@ -254,13 +265,13 @@ class FleetStage:
         settings = self.settings
         installation = await find(WorkerSettings(settings.brokers, settings.prefix))
         newest = await newest_by_key(settings.brokers, settings.topic("fleet"))
-        installed = newest.pop(INSTALLATION_KEY)
+        newest.pop(INSTALLATION_KEY, None)
         self.fleet = Fleet(installation.partitions, installation.incarnation)
         for known in (await newest_by_key(settings.brokers, settings.topic("policies"))).values():
             self._on_policy(known)
-        self._resume(newest.pop(FLEET_KEY, None), newest, installed.offset)
+        self._resume(newest.pop(FLEET_KEY, None), newest)
 
-    def _resume(self, facts: Any, healths: dict[bytes | None, Any], at: int) -> None:
+    def _resume(self, facts: Any, healths: dict[bytes | None, Any]) -> None:
         """Fold the newest health of each partition, and keep the shares that facts gave out."""
         for one in sorted(healths.values(), key=lambda one: one.offset):
             try:
@@ -268,11 +279,8 @@ class FleetStage:
                 self.fleet.fold(_partition_of(one.key, health), one.timestamp, one.offset, health)
             except BadRecord as error:
                 log.warning("fleet at %d: %s", one.offset, error)
-        offsets = [at, *(one.offset for one in healths.values())]
         if facts is not None:
-            offsets.append(facts.offset)
             self._resume_shares(facts)
-        self._first_offset = max(offsets) + 1
 
     def _resume_shares(self, record: Any) -> None:
         try:
@@ -299,9 +307,18 @@ class FleetStage:
             for records in batches.values():
                 for record in records:
                     self._on_policy(record)
+            if self._running and self._speak_from is None:
+                await self._find_end(reader)
             if self._running and loop.time() - looked >= LOOK_S:
                 looked = loop.time()
                 await self._look(reader, looked)
+
+    async def _find_end(self, reader: Any) -> None:
+        part = TopicPartition(self.settings.topic("fleet"), 0)
+        try:
+            self._speak_from = (await reader.end_offsets([part]))[part]
+        except KafkaError as error:
+            log.warning("the end of fleet is not known: %s", error)
 
     async def _look(self, reader: Any, now: float) -> None:
         owned = self.app.consumer.assignment()

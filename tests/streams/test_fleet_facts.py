@@ -12,6 +12,7 @@ from agents.fleet import PUBLISH_MS, Fleet, budget_of, due, fleet_budget, share
 from schemas.errors import BadRecord
 from schemas.policy import Blast, EvictMemory, Policy
 from schemas.records import Cause, FleetFacts, PartitionHealth
+from tests.agents.worlds import GIB, MEMORY, PARTITION, WARM, Node, World, best_effort, online
 
 COOLDOWN_MS = 4_000
 STALE_MS = 10_000
@@ -49,9 +50,7 @@ def test_r5_a_small_fleet_may_evict_one_a_cooldown_in_all_not_one_a_partition() 
     assert facts.evictions_per_partition == 0
 
 
-@pytest.mark.parametrize(
-    ("ill", "reason"), [(54, ""), (55, "too_many_ill"), (100, "too_many_ill")]
-)
+@pytest.mark.parametrize(("ill", "reason"), [(54, ""), (55, "too_many_ill"), (100, "too_many_ill")])
 def test_r5_stops_at_the_share_of_ill_nodes(ill: int, reason: str) -> None:
     facts = fed(health(0, 100, ill), health(1, 100, ill)).facts(POLICY)
     assert facts.reason == reason
@@ -215,3 +214,27 @@ def test_the_same_records_give_the_same_facts_whoever_computes() -> None:
         return told
 
     assert run() == run()
+
+
+def test_partitions_take_newer_facts_only() -> None:
+    world = World()
+    for revision, budget in ((7, 3), (6, 9), (7, 2), (8, 1)):
+        facts = FleetFacts(revision, 1, 9, 0, 0, 0, budget, 10_000)
+        world.tick(1000, ("fleet", 0, b"fleet", facts))
+        assert world.state.facts is not None
+        assert world.state.facts.revision == max(revision, 7)
+    assert world.state.facts is not None
+    assert world.state.facts.evictions_per_partition == 1
+
+
+@pytest.mark.parametrize("mine", [0, 2])
+def test_r5_a_partition_spends_its_own_share(mine: int) -> None:
+    node = Node(pods=(online("a"), *(best_effort(f"b{i}") for i in range(3))))
+    world = World(WARM, node)
+    budgets = tuple(mine if p == PARTITION else 5 for p in range(PARTITION + 2))
+    facts = FleetFacts(1, 1, 9, 0, 0, 0, 0, 10_000, "", budgets)
+    world.tick(1000, ("fleet", 0, b"fleet", facts))
+    world.say(node.sample(available=MEMORY // 10, used=[GIB] * 4))
+    ordered = [one.record for one in world.out if one.topic == "commands"]
+    evicted = [pod for one in ordered for pod in getattr(one, "pods", ())]
+    assert len(evicted) == mine
