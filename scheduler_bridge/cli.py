@@ -17,7 +17,11 @@ from scheduler_bridge.reconcile import Rules
 from scheduler_bridge.settings import CPU_NAME, MEMORY_NAME, Settings
 from scheduler_bridge.sinks import SINKS
 
-app = typer.Typer(help="Tell schedulers what batch work may borrow.", no_args_is_help=True)
+app = typer.Typer(
+    help="Tell schedulers what batch work may borrow.",
+    no_args_is_help=True,
+    add_completion=False,
+)
 SinkName = Enum("SinkName", {sink.NAME: sink.NAME for sink in SINKS})  # type: ignore[misc]
 
 

@@ -29,7 +29,7 @@ from schemas.topics import PREFIX
 
 PROGRESS_S = 5.0
 TraceName = Enum("TraceName", {name: name for name in TRACES})  # type: ignore[misc]
-app = typer.Typer(help="A simulated fleet driven by real traces.")
+app = typer.Typer(help="A simulated fleet driven by real traces.", add_completion=False)
 
 
 @app.callback(invoke_without_command=True)
@@ -44,7 +44,10 @@ def simulate(
     pods: Annotated[int, typer.Option(help="Room for pods on each; a fifth is for batch.")] = 50,
     period: Annotated[str, typer.Option(help="How often a node samples: 1s, 200ms.")] = "1s",
     speed: Annotated[float, typer.Option(help="Trace seconds that pass in a second.")] = 1.0,
-    seed: Annotated[int, typer.Option(help="Same seed, same fleet.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(help="Same seed, same fleet."),
+    ] = 0,
     trace: Annotated[TraceName, typer.Option(help="Whose use.")] = TraceName["azure"],
     node_prefix: Annotated[str, typer.Option(help="What node names begin with.")] = "sim",
     scheduler: Annotated[bool, typer.Option(help="Lend capacity to batch jobs.")] = True,
@@ -57,7 +60,9 @@ def simulate(
     ] = None,
     rate: Annotated[
         int | None,
-        typer.Option(help="Load only: so many samples a second in all; 0: all it can."),
+        typer.Option(
+            help="Load only: so many samples a second; 0: all it can. One seed a set of topics."
+        ),
     ] = None,
     total: Annotated[int | None, typer.Option(help="With --rate: end after so many.")] = None,
     for_: Annotated[str, typer.Option("--for", help="End after: 60s, 5m. Default: never.")] = "",

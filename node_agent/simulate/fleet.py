@@ -77,9 +77,13 @@ class Fleet:
         )
 
 
-def build(nodes: int, pods: int, seed: int, entities: int, prefix: str = "sim") -> Fleet:
+def build(
+    nodes: int, pods: int, seed: int, entities: int, prefix: str = "sim", start: int = 0
+) -> Fleet:
     """A fleet of ``nodes`` nodes with room for ``pods`` pods each.
 
+    ``start`` names one start of it: another start of the same fleet has other boots, for readers
+    take a boot that begins again at sequence 1 for a repetition.
     Raises ValueError for a fleet without nodes or with fewer than two pods a node.
     """
     if nodes < 1:
@@ -94,7 +98,7 @@ def build(nodes: int, pods: int, seed: int, entities: int, prefix: str = "sim") 
     memory = cores * BYTES_A_CORE
     return Fleet(
         names=tuple(f"{prefix}-{i:05}" for i in range(nodes)),
-        boots=tuple(_hex128(f"boot/{prefix}/{seed}/{i}") for i in range(nodes)),
+        boots=tuple(_hex128(f"boot/{prefix}/{seed}/{start}/{i}") for i in range(nodes)),
         kernel_boot=_hex128(f"kernel/{prefix}/{seed}"),
         cpu_milli=cpu,
         memory_bytes=memory,

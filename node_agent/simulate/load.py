@@ -4,7 +4,8 @@ Called by `node_agent.simulate.cli` when a rate is given, and by benchmarks. No 
 job ends here: every slot is taken, inventory is published once, and then samples go out in batches
 for each partition, encoded by `node_agent.simulate.wire`. A node's period is nodes / rate (or
 ``--period`` without pace), and its monotonic clock follows it exactly, so the same seed gives the
-same samples.
+same samples, boots included: a second run on the same topics needs another seed, or readers take it
+for a repetition.
 """
 
 from __future__ import annotations

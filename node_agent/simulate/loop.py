@@ -51,6 +51,7 @@ class Simulation:
             settings.seed,
             trace.mean.shape[0],
             settings.node_prefix,
+            start=time.time_ns(),
         )
         self.world = World(
             fleet, trace, settings.seed, settings.period_ms, scheduling=settings.scheduling

@@ -89,6 +89,12 @@ def test_fifty_pods_fit_three_kibibytes() -> None:
     assert len(Sampler(model, 1000).sample(slice(0, 2), 1, 1)[0]) <= 3072
 
 
+def test_another_start_has_other_boots_and_is_the_same_fleet_otherwise() -> None:
+    first, second = fleet.build(3, 10, 1, 60, start=1), fleet.build(3, 10, 1, 60, start=2)
+    assert set(first.boots).isdisjoint(second.boots)
+    assert np.array_equal(first.online_cpu_milli, second.online_cpu_milli)
+
+
 def test_same_seed_same_samples_and_another_seed_others() -> None:
     def samples(seed: int) -> list[bytes]:
         model = Model(fleet.build(5, 10, seed, 60), load("azure"))
