@@ -67,6 +67,13 @@ TABLE: tuple[Row, ...] = (
         (),
         lambda a: _one(len(a.outbox.spool)),
     ),
+    Row(
+        "records_too_large",
+        "counter",
+        "Records that no broker would take.",
+        (),
+        lambda a: _one(a.outbox.too_large),
+    ),
     Row("outbox_bytes", "gauge", "Their size.", (), lambda a: _one(a.outbox.spool.size_bytes)),
     Row("records_sent", "counter", "Records acknowledged.", (), lambda a: _one(a.outbox.sent)),
     Row(

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.structs import RecordMetadata
 
 from schemas.codec import Headers
 
@@ -112,6 +113,7 @@ class Outbox:
         self.spool = Spool() if spool is None else spool
         self.connected = False
         self.sent = 0
+        self.too_large = 0
         self._brokers, self._client_id = brokers, client_id
         self._mono_us, self._acknowledged = mono_us, acknowledged
         self._filled = asyncio.Event()
@@ -171,25 +173,35 @@ class Outbox:
         left = parcels
         try:
             sent_mono_us = self._mono_us()
-            futures = [
-                await producer.send(p.topic, p.value, key=p.key, headers=p.headers) for p in parcels
-            ]
+            futures = [await self._hand_over(producer, parcel) for parcel in parcels]
             done = await asyncio.gather(*futures, return_exceptions=True)
-            errors = [each for each in done if isinstance(each, BaseException)]
-            left = [
-                parcel
-                for parcel, each in zip(parcels, done, strict=True)
-                if isinstance(each, BaseException)
-            ]
+            outcomes = list(zip(parcels, done, strict=True))
+            left = [parcel for parcel, each in outcomes if isinstance(each, BaseException)]
             for each in done:
-                if not isinstance(each, BaseException):
+                if isinstance(each, RecordMetadata):
                     self.sent += 1
                     if each.timestamp_type == APPEND_TIME:
                         self._acknowledged(each.timestamp, sent_mono_us)
-            if errors:
-                raise errors[0]
+            for each in done:
+                if isinstance(each, BaseException):
+                    raise each
         finally:
             self.spool.give_back(left)
+
+    async def _hand_over(
+        self, producer: AIOKafkaProducer, parcel: Parcel
+    ) -> asyncio.Future[RecordMetadata | None]:
+        """Into the client's buffer. A record that no broker would take is dropped and counted."""
+        try:
+            sending: asyncio.Future[RecordMetadata | None] = await producer.send(
+                parcel.topic, parcel.value, key=parcel.key, headers=parcel.headers
+            )
+        except MessageSizeTooLargeError as error:
+            self.too_large += 1
+            log.error("%s: %d bytes dropped: %s", parcel.topic, len(parcel.value), error)  # noqa: TRY400
+            sending = asyncio.get_running_loop().create_future()
+            sending.set_result(None)
+        return sending
 
 
 async def _stop(producer: AIOKafkaProducer) -> None:

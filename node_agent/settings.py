@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-MIN_PERIOD_MS, MAX_PERIOD_MS = 100, 60_000
+MIN_PERIOD_MS, MAX_PERIOD_MS = 100, 10_000
 _UNITS_MS = {"ms": 1, "s": 1000}
 
 

@@ -21,9 +21,9 @@ def test_periods(text: str, ms: int) -> None:
     assert parse_period(text) == ms
 
 
-@pytest.mark.parametrize("text", ["", "1", "s", "-1s", "99ms", "61s", "1.5s", "1m", "1 s"])
+@pytest.mark.parametrize("text", ["", "1", "s", "-1s", "99ms", "11s", "1.5s", "1m", "1 s"])
 def test_bad_periods_say_what_is_allowed(text: str) -> None:
-    with pytest.raises(ValueError, match="100ms to 60s"):
+    with pytest.raises(ValueError, match="100ms to 10s"):
         parse_period(text)
 
 

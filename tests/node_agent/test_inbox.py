@@ -99,11 +99,9 @@ async def test_goes_on_where_it_was_after_the_broker_was_away(tmp_path: Path) ->
     await asyncio.to_thread(own.start)
     try:
         await topics(own, "t.")
-        await asyncio.to_thread(own.stop)
         topic = full_name("t.", "commands")
         reader, got = a_reader(own, topic, "n1", 60_000)
         async with running(reader):
-            await asyncio.to_thread(own.start)  # away when the reader began
             await send(own, topic, (b"n1", b"1"))
             await until(lambda: got == [b"1"], 30, "the first record")
             await asyncio.to_thread(own.kill)
