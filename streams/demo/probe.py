@@ -49,6 +49,11 @@ async def ready(port: int) -> bool:
 async def lags(port: int) -> dict[str, int]:
     """Records not yet folded, by partition, of those that this worker has open."""
     _status, body = await get(port, "/metrics")
+    return open_lags(body)
+
+
+def open_lags(body: str) -> dict[str, int]:
+    """The lag of open partitions; a lost one may still be told, as it last was."""
     gates = by_label(body, "slackwater_gate_open")
     lag = by_label(body, "slackwater_lag_records")
     return {label: round(lag.get(label, 0)) for label, is_open in gates.items() if is_open}

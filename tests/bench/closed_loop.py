@@ -328,6 +328,9 @@ def main() -> int:
         except DemoError as error:
             say(f"closed-loop: {error}")
             return 1
+        except KeyboardInterrupt:
+            say("closed-loop: interrupted; everything was stopped")
+            return 130
 
 
 if __name__ == "__main__":

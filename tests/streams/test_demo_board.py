@@ -23,7 +23,7 @@ from schemas.records import (
     PolicyRecord,
     Reservation,
 )
-from streams.demo import text, view
+from streams.demo import probe, text, view
 from streams.demo.board import Board, cores
 from streams.demo.judge import Bounds, Reaction, Verdict
 from streams.demo.settings import DemoSettings, seconds
@@ -263,3 +263,15 @@ def test_enough_up_steps_fit_into_the_time(for_s: float | None) -> None:
         protected_s = for_s - 2 * settings.quiet_s
         assert protected_s / (2 * settings.step_s) >= 4
     assert settings.step_s > 3 * 0.2 + 0.15 + 1
+
+
+def test_lag_is_read_of_open_partitions_only() -> None:
+    body = (
+        "# HELP slackwater_lag_records x\n"
+        'slackwater_gate_open{partition="0"} 1.0\n'
+        'slackwater_gate_open{partition="1"} 0.0\n'
+        'slackwater_lag_records{partition="0"} 7.0\n'
+        'slackwater_lag_records{partition="1"} 45.0\n'
+    )
+    assert probe.by_label(body, "slackwater_gate_open") == {'partition="0"': 1, 'partition="1"': 0}
+    assert probe.open_lags(body) == {'partition="0"': 7}
