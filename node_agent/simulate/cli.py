@@ -31,6 +31,14 @@ PROGRESS_S = 5.0
 TraceName = Enum("TraceName", {name: name for name in TRACES})  # type: ignore[misc]
 app = typer.Typer(help="A simulated fleet driven by real traces.", add_completion=False)
 
+Rate = Annotated[
+    int | None,
+    typer.Option(
+        help="Load only: so many samples a second; 0: all it can. One seed a set of topics."
+    ),
+]
+StateDir = Annotated[Path | None, typer.Option(help="Keep each node's journal in a folder here.")]
+
 
 @app.callback(invoke_without_command=True)
 def simulate(
@@ -55,15 +63,8 @@ def simulate(
         bool | None, typer.Option(help="Nodes decide too. Default: up to 100 nodes.")
     ] = None,
     floor_milli: Annotated[int, typer.Option(help="Best-effort floor, millicores.")] = 10,
-    state_dir: Annotated[
-        Path | None, typer.Option(help="Keep each node's journal in a folder here.")
-    ] = None,
-    rate: Annotated[
-        int | None,
-        typer.Option(
-            help="Load only: so many samples a second; 0: all it can. One seed a set of topics."
-        ),
-    ] = None,
+    state_dir: StateDir = None,
+    rate: Rate = None,
     total: Annotated[int | None, typer.Option(help="With --rate: end after so many.")] = None,
     for_: Annotated[str, typer.Option("--for", help="End after: 60s, 5m. Default: never.")] = "",
     metrics_host: Annotated[str, typer.Option(help="Address of /metrics.")] = "127.0.0.1",
