@@ -68,7 +68,8 @@ class Summary:
     def line(self) -> str:
         """One line of progress."""
         return (
-            f"{self.seconds:.0f} s: {self.samples} samples ({self.samples_dropped} dropped), "
+            f"{self.seconds:.0f} s: {self.samples} samples "
+            f"({self.samples_per_s:.0f} a second, {self.samples_dropped} dropped), "
             f"offered {self.offered_milli / 1000:.1f} cores, lent {self.lent_milli / 1000:.1f}, "
             f"batch uses {self.batch_milli / 1000:.1f}, online {self.online_milli / 1000:.1f}; "
             f"jobs {self.jobs_running} running, {self.jobs_done} done, "
