@@ -31,20 +31,17 @@ def admit(state: PartitionState, entry: SampleEntry, wave: Wave, out: list[Outpu
         except UnicodeDecodeError:
             _refuse(state, entry, "broken_packed", "the node name is not UTF-8", out)
             return
-    fresh = sample.boot != seat.boot
     mono_ms = sample.mono_us // 1000
     lag_ms = state.log_ms - mono_ms
+    fresh = sample.boot != seat.boot
     reason = _reason_against(seat, sample, lag_ms, fresh)
-    if reason == "duplicate":
-        state.counts[reason] += 1
-        return
     if reason:
-        _refuse(state, entry, reason, f"boot {sample.boot.hex()} seq {sample.seq}", out)
+        _drop(state, entry, reason, out)
         return
     if fresh:
         _supersede(seat, sample.boot)
         seat.base_ms = lag_ms
-    elif sample.seq > seat.seq + 1:
+    elif sample.seq != seat.seq + 1:
         state.counts["gap"] += sample.seq - seat.seq - 1
     seat.seq = sample.seq
     seat.mono_us = sample.mono_us
@@ -55,9 +52,7 @@ def admit(state: PartitionState, entry: SampleEntry, wave: Wave, out: list[Outpu
 
 def _reason_against(seat: Seat, sample: PackedSample, lag_ms: int, fresh: bool) -> str:
     if fresh:
-        if sample.boot in seat.retired:
-            return "superseded_boot"
-        return "backward_clock" if sample.mono_us < 0 else ""
+        return "superseded_boot" if sample.boot in seat.retired else ""
     if sample.seq <= seat.seq:
         return "duplicate"
     if sample.mono_us <= seat.mono_us:
@@ -70,6 +65,15 @@ def _supersede(seat: Seat, boot: bytes) -> None:
         seat.retired.append(seat.boot)
         del seat.retired[:-RETIRED_KEPT]
     seat.boot = boot
+
+
+def _drop(state: PartitionState, entry: SampleEntry, reason: str, out: list[Output]) -> None:
+    """A duplicate is what at-least-once delivery brings: counted, no more."""
+    if reason == "duplicate":
+        state.counts[reason] += 1
+    else:
+        sample = entry.sample
+        _refuse(state, entry, reason, f"boot {sample.boot.hex()} seq {sample.seq}", out)
 
 
 def _refuse(

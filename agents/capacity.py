@@ -119,18 +119,21 @@ def _condition(state: PartitionState, view: TickView, rows: Ints) -> Ints:
 
 
 def _guard(state: PartitionState, view: TickView, whole: _Sum) -> None:
-    """What is offered: down at once, up slowly, and held where the number cannot be trusted."""
+    """What is offered: down at once, up slowly, and held where the number cannot be trusted.
+
+    What was lent meanwhile, within what was computed last, is no rise: a successor that begins
+    cold, or a node that falls silent, does not take it back.
+    """
     nodes, rows = state.nodes, whole.rows
     lent, held, held_ms = whole.terms["lent"], nodes.take("offer", rows), nodes["offer_ms"][rows]
-    start = np.where(held >= 0, held, lent)
+    computed = np.maximum(whole.computed, 0)
+    start = np.where(held >= 0, np.maximum(held, np.minimum(lent, computed)), lent)
     elapsed_ms = np.where(held_ms >= 0, view.log_ms - held_ms, 0)
     rise = guards.rise(
         whole.terms["capacity"], state.law.capacity.raise_permille_per_min, elapsed_ms[:, None]
     )
     condition = whole.state[:, None]
-    offer = np.where(
-        condition == FRESH, np.minimum(np.maximum(whole.computed, 0), start + rise), start
-    )
+    offer = np.where(condition == FRESH, np.minimum(computed, start + rise), start)
     offer = np.where(condition == COLD, lent, offer)
     offer = np.where(condition >= WITHDRAWN, np.minimum(start, lent), offer)
     nodes.put("offer", rows, offer)

@@ -27,7 +27,8 @@ def command(
     terms: dict[str, int], out: list[Output], **what: Any,
 ) -> None:  # fmt: skip
     """A command to the node of the wave's sample ``at``, and the decision record beside it."""
-    seat, offset, log_ms = wave.seats[at], wave.offsets[at], wave.log_ms[at]
+    seat, entry, log_ms = wave.seats[at], wave.entries[at], wave.log_ms[at]
+    offset, key = entry.offset, entry.sample.node
     cause = cause_of(state, offset, log_ms)
     said = Command(
         id=f"{state.incarnation}.{state.partition}.{offset}.{seat.name}.{decider}",
@@ -41,7 +42,6 @@ def command(
     )
     columns = {name: [value] for name, value in terms.items()}
     decided = Decision(decider, cause, (seat.name,), (reason,), columns, (said.id,))
-    key = wave.samples[at].node
     out.append(Output("commands", key, said, offset, seat.name, decider))
     out.append(Output("decisions", key, decided, offset, seat.name, decider))
 

@@ -80,18 +80,20 @@ class Folded:
 def fold(state: PartitionState, wave: Wave) -> Folded:
     """Fold a wave into the state. Each node comes at most once."""
     nodes = state.nodes
-    rows = np.array(wave.rows, dtype=np.int64)
-    mono_us = np.array([sample.mono_us for sample in wave.samples], dtype=np.int64)
+    samples = [entry.sample for entry in wave.entries]
+    rows = np.array([seat.row for seat in wave.seats], dtype=np.int64)
+    mono_us = np.array([sample.mono_us for sample in samples], dtype=np.int64)
     event_ms = np.array(wave.event_ms, dtype=np.int64)
     log_ms = np.array(wave.log_ms, dtype=np.int64)
-    if any(wave.fresh):
-        _forget_counters(state, rows[np.array(wave.fresh)])
-    sets = np.array([(s.pods_rev, s.pods) for s in wave.samples], dtype=np.int64)
+    if wave.fresh:
+        _forget_counters(state, rows[wave.fresh])
+    revisions = np.array([sample.pods_rev for sample in samples], dtype=np.int64)
+    sizes = np.array([sample.pods for sample in samples], dtype=np.int64)
     count = nodes["count"].take(rows)
-    known = (nodes["pods_rev"].take(rows) == sets[:, 0]) & (count == sets[:, 1])
+    known = (nodes["pods_rev"].take(rows) == revisions) & (count == sizes)
     state.counts["unknown_pods"] += len(rows) - int(np.count_nonzero(known))
     slots, owner, place = spans(nodes["start"].take(rows), np.where(known, count, 0))
-    payloads = Payloads(wave.samples)
+    payloads = Payloads(samples)
     level = payloads.node
     has = payloads.node_has & (level >= 0) & (level <= LARGEST_LEVEL)
     rates = _node_rates(state, rows, mono_us, level[:, :COUNTERS], payloads.node_has[:, :COUNTERS])

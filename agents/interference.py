@@ -181,11 +181,13 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
     slots, owner, place = slots[online], owner[online], place[online]
     if not len(slots):
         return
-    columns = [
-        _nullable(state.pods.take(name, slots)[:, k], nothing)
-        for k in range(len(SIGNALS))
-        for name, nothing in (("rate", ABSENT), ("middle", ABSENT), ("score", UNKNOWN_SCORE))
-    ]
+    columns = np.stack(
+        [
+            _nullable(state.pods.take(name, slots)[:, k], nothing)
+            for k in range(len(SIGNALS))
+            for name, nothing in (("rate", ABSENT), ("middle", ABSENT), ("score", UNKNOWN_SCORE))
+        ]
+    )
     count = np.bincount(owner, minlength=len(rows))
     end = np.cumsum(count).tolist()
     ill, names = state.nodes["ill"].take(rows).tolist(), place.tolist()
@@ -200,15 +202,14 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
         uids = seat.uids
         record = Signal(
             seat.name, view.cause, bool(ill[i]), tuple(map(uids.__getitem__, names[here])),
-            *(column[here] for column in columns),
+            *columns[:, here].tolist(),
         )  # fmt: skip
         key = seat.name.encode()
         out.append(Output("signals", key, record, view.cause.offset, seat.name, "interference"))
 
 
-def _nullable(values: Array, nothing: int) -> list[int | None]:
-    """The values as numbers, with None for ``nothing``."""
+def _nullable(values: Array, nothing: int) -> Array:
+    """The values as Python numbers, with None for ``nothing``."""
     result = values.astype(object)
     result[values == nothing] = None
-    listed: list[int | None] = result.tolist()
-    return listed
+    return result

@@ -26,6 +26,8 @@ NODE_FIELDS = (Field("report_ms", fill=ABSENT),)  # log time of the last report
 POD_FIELDS: tuple[Field, ...] = ()
 PERCENTILES = (50, 90, 95, 99)
 """The peer's, without the average."""
+UNBOUNDED = 1 << 62
+"""Stands for a capacity that nobody knows."""
 RANK_NAMES = tuple(
     f"{prefix}p{percent}" for prefix in ("online_", "system_", "") for percent in PERCENTILES
 )
@@ -75,7 +77,7 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
     nodes = state.nodes
     slots, owner, _ = state.slots_of(rows)
     capacity = nodes.take("capacity", rows)
-    lines, high = _pod_lines(state, slots, capacity.take(owner, axis=0))
+    lines, high = _pod_lines(state, rows, slots, owner, capacity)
     totals = _node_lines(rows, lines, high, owner, capacity)
     ring = nodes.take("ring", rows)
     ranks = percentiles(ring.reshape(-1, windows.SECONDS)).reshape(len(rows), -1, len(PERCENTILES))
@@ -84,31 +86,42 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
     system = ring[np.arange(len(rows)), windows.SYSTEM, last].astype(np.int64)
     figures: dict[str, Any] = {
         "warm": (nodes["event_ms"].take(rows) - nodes["since_ms"].take(rows)).tolist(),
-        "totals": totals.transpose(2, 0, 1).tolist(),
+        "totals": [
+            [dict(zip(LINES, line, strict=True)) for line in totals[:, :, unit].tolist()]
+            for unit in range(2)
+        ],
         "ranks": [_by_name(ranks[:, unit::2], scale) for unit, scale in enumerate(SCALES)],
         "system": np.maximum(system, 0).tolist(),
-        "pods": [[lines[k, :, unit].tolist() for k in range(len(LINES))] for unit in range(2)],
     }
+    by_unit = np.ascontiguousarray(lines.transpose(2, 0, 1))
     end = np.cumsum(nodes["count"].take(rows)).tolist()
     begin = 0
     for i, at in enumerate(chosen.tolist()):
         seat = view.seats[at]
-        record = _record(view, seat, i, slice(begin, end[i]), figures)
+        record = _record(view, seat, i, by_unit[:, :, begin : end[i]].tolist(), figures)
         begin = end[i]
         key = seat.name.encode()
         out.append(Output("reservations", key, record, view.cause.offset, seat.name, "reservation"))
 
 
-def _pod_lines(state: PartitionState, slots: Ints, capacity: Ints) -> tuple[Array, Bools]:
+def _pod_lines(
+    state: PartitionState, rows: Ints, slots: Ints, owner: Ints, capacity: Ints
+) -> tuple[Array, Bools]:
     """[LINES, n, 2] in milli and bytes, ABSENT where unknown; and which pods are high."""
     pods, rule = state.pods, state.law.reservation
     live = pods.take("live", slots)
+    oldest_ms = (state.nodes["event_ms"].take(rows) - state.law.loop.silent_after_ms).take(owner)
+    usage = [
+        np.where(pods[f"{name}_ms"].take(slots) >= oldest_ms, pods[name].take(slots), ABSENT)
+        for name in ("milli", "size")
+    ]
+    most = np.where(capacity >= 0, capacity, UNBOUNDED).take(owner, axis=0)
     lines = np.stack(
         [
             pods.take("request", slots),
-            np.stack([pods["milli"].take(slots), pods["size"].take(slots)], axis=1),
-            np.minimum(line_of(live[:, windows.SHORT], rule.short_margin_percent), capacity),
-            np.minimum(line_of(live[:, windows.LONG], rule.long_margin_percent), capacity),
+            np.stack(usage, axis=1),
+            np.minimum(line_of(live[:, windows.SHORT], rule.short_margin_percent), most),
+            np.minimum(line_of(live[:, windows.LONG], rule.long_margin_percent), most),
         ]
     )
     roles = pods["roles"].take(slots)
@@ -130,15 +143,16 @@ def _node_lines(
     end = np.cumsum(np.bincount(owner, minlength=len(rows)))
     sums[:, 1:] = running[:, end]
     totals = np.diff(sums, axis=1).transpose(1, 0, 2)
-    totals[:, 2:] = np.minimum(totals[:, 2:], capacity[:, None])
+    most = np.where(capacity >= 0, capacity, UNBOUNDED)
+    totals[:, 2:] = np.minimum(totals[:, 2:], most[:, None])
     return totals
 
 
 def _record(
-    view: TickView, seat: Seat, i: int, here: slice, figures: dict[str, Any]
+    view: TickView, seat: Seat, i: int, pods: list[list[list[int]]], figures: dict[str, Any]
 ) -> Reservation:
-    pods, ranks = figures["pods"], figures["ranks"]
-    cpu, memory = (dict(zip(LINES, totals[i], strict=True)) for totals in figures["totals"])
+    ranks = figures["ranks"]
+    cpu, memory = figures["totals"][0][i], figures["totals"][1][i]
     system = figures["system"][i]
     return Reservation(
         node=seat.name,
@@ -153,8 +167,8 @@ def _record(
         reclaimable_cpu_milli=max(cpu["limit"] - cpu["short"], 0),
         reclaimable_memory_bytes=max(memory["limit"] - memory["short"], 0),
         pods=seat.uids,
-        pod_cpu_milli={name: pods[0][k][here] for k, name in enumerate(LINES)},
-        pod_memory_bytes={name: pods[1][k][here] for k, name in enumerate(LINES)},
+        pod_cpu_milli=dict(zip(LINES, pods[0], strict=True)),
+        pod_memory_bytes=dict(zip(LINES, pods[1], strict=True)),
     )
 
 

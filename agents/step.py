@@ -8,6 +8,7 @@ are cut into batches.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from agents import (
     capacity,
@@ -24,6 +25,8 @@ from agents.fold import fold
 from agents.log import Entry, Output, TickEntry
 from agents.state import PartitionState
 from agents.wave import Wave
+
+IN_ORDER = attrgetter("offset", "node", "decider", "topic")
 
 
 def step(state: PartitionState, batch: Sequence[Entry]) -> list[Output]:
@@ -49,13 +52,13 @@ def step(state: PartitionState, batch: Sequence[Entry]) -> list[Output]:
             wave = Wave()
         admit(state, entry, wave, out)
     _decide_samples(state, wave, out)
-    out.sort(key=lambda output: (output.offset, output.node, output.decider, output.topic))
+    out.sort(key=IN_ORDER)
     return out
 
 
 def _decide_samples(state: PartitionState, wave: Wave, out: list[Output]) -> None:
     """What is decided for a sample's own node, at once."""
-    if wave.rows:
+    if wave.seats:
         folded = fold(state, wave)
         suppress.decide(state, wave, folded, out)
         evict_memory.decide(state, wave, folded, out)

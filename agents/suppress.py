@@ -78,10 +78,25 @@ def decide(state: PartitionState, wave: Wave, folded: fold.Folded, out: list[Out
     far = np.abs(target - said) * 1000 >= np.maximum(whole * rule.ignore_permille, 1)
     moved = far | ((target != said) & (target == terms["floor"]))
     due = folded.log_ms - said_ms >= state.law.loop.refresh_ms
-    send = sure & ((said < 0) | moved | due)
+    send = sure & ((said < 0) | moved | due | _astray(state, folded, said, said_ms, whole))
     if not state.law.suppress.enabled and state.policy is not None:
         send &= nodes["said_free"].take(rows) == 0
     _say(state, wave, folded, target, said, terms, send, out)
+
+
+def _astray(
+    state: PartitionState, folded: fold.Folded, said: Ints, said_ms: Ints, whole: Ints
+) -> Bools:
+    """Where something else than what was said is in force, for as long as a report takes.
+
+    The command may never have come: withheld as expired, said by nobody in a cold refold, lost with
+    a start of the agent.
+    """
+    far = np.abs(folded.quota_milli - said) * 1000
+    off = far >= np.maximum(whole * state.law.suppress.ignore_permille, 1)
+    late = folded.log_ms - said_ms >= state.law.loop.report_ms
+    result: Bools = folded.quota_known & off & late
+    return result
 
 
 def _terms(state: PartitionState, folded: fold.Folded, capacity: Ints) -> dict[str, Ints]:

@@ -5,13 +5,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from agents.log import SampleEntry
 from agents.state import Seat
-
-if TYPE_CHECKING:
-    from schemas.packed import PackedSample
 
 
 class Wave:
@@ -19,22 +14,20 @@ class Wave:
 
     def __init__(self) -> None:
         self.seats: list[Seat] = []
-        self.rows: list[int] = []
-        self.offsets: list[int] = []
+        self.entries: list[SampleEntry] = []
         self.log_ms: list[int] = []
         self.event_ms: list[int] = []
-        self.fresh: list[bool] = []
-        self.samples: list[PackedSample] = []
+        self.fresh: list[int] = []  # places of first samples of a boot
         self.members: set[bytes] = set()
 
     def add(self, seat: Seat, entry: SampleEntry, log_ms: int, event_ms: int, fresh: bool) -> None:
         """One admitted sample; ``fresh``: the first of its boot."""
-        assert entry.sample.node not in self.members, "a node comes once a wave"
-        self.members.add(entry.sample.node)
+        key = entry.sample.node
+        assert key not in self.members, "a node comes once a wave"
+        self.members.add(key)
+        if fresh:
+            self.fresh.append(len(self.seats))
         self.seats.append(seat)
-        self.rows.append(seat.row)
-        self.offsets.append(entry.offset)
+        self.entries.append(entry)
         self.log_ms.append(log_ms)
         self.event_ms.append(event_ms)
-        self.fresh.append(fresh)
-        self.samples.append(entry.sample)

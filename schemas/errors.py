@@ -38,6 +38,7 @@ REASONS: tuple[str, ...] = (
     "unknown_version",  # schema version newer than this reader accepts
     "key_mismatch",  # the record speaks for another node than its key
     "future_clock",  # a monotonic clock that ran ahead of broker time
+    "backward_clock",  # a monotonic clock that did not advance within one boot
     "superseded_boot",  # an agent start that a later one replaced
     "unknown_partition",  # a tick for another partition or an older incarnation
 )
