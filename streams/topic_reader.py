@@ -6,6 +6,7 @@ Called by the `topics`, `policy` and `fleet` commands and by the second stage wh
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,6 +19,8 @@ CONNECT_S = 8.0
 REQUEST_MS = 8_000
 POLL_MS = 200
 FETCH_WAIT_MS = 100
+APPEAR_S = 2.0
+AGAIN_S = 0.1
 
 
 class CannotRun(Exception):
@@ -71,12 +74,17 @@ def producer(brokers: str) -> AIOKafkaProducer:
 
 
 async def partitions_of(client: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
-    """The partitions of a topic on the broker. Raises CannotRun when there is none."""
-    await client._client.force_metadata_update()  # noqa: SLF001 - topics() alone may be stale
-    topics = await client.topics()
-    numbers = client.partitions_for_topic(topic) if topic in topics else None
-    if not numbers:
-        raise CannotRun(f"topic {topic} does not exist: create it with `slackwater topics create`")
+    """The partitions of a topic. Raises CannotRun when no broker knows it within two seconds."""
+    deadline = time.monotonic() + APPEAR_S
+    while True:
+        await client._client.force_metadata_update()  # noqa: SLF001 - topics() alone may be stale
+        known = topic in await client.topics()
+        numbers = client.partitions_for_topic(topic) if known else None
+        if numbers:
+            break
+        if time.monotonic() > deadline:
+            raise CannotRun(f"topic {topic} does not exist: run `slackwater topics create`")
+        await asyncio.sleep(AGAIN_S)
     return [TopicPartition(topic, number) for number in sorted(numbers)]
 
 

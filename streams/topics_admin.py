@@ -24,6 +24,7 @@ from streams.topic_reader import CannotRun, admin, newest_by_key, producer, star
 DEFAULT_POLICY = "default"
 OTHER_WRITES_S = 3.0
 AGAIN_S = 0.2
+SETTLE_S = 30.0
 _EXISTS = 36  # TOPIC_ALREADY_EXISTS
 
 
@@ -68,6 +69,7 @@ async def create(
         existing = await _partitions(client)
         _refuse_other_partitions(existing, prefix, partitions)
         made = await _create_missing(client, existing, prefix, partitions, copies)
+        await _settled(client, prefix)
     anew = full_name(prefix, "samples") in made
     installation = await _install(brokers, prefix, partitions, anew=anew)
     written = await _default_policy(brokers, prefix, policy_text)
@@ -125,7 +127,7 @@ async def publish(brokers: str, topic: str, key: bytes, record: Any) -> None:
 
 async def _partitions(client: AIOKafkaAdminClient) -> dict[str, int]:
     topics = await client.describe_topics()
-    return {row["topic"]: len(row["partitions"]) for row in topics}
+    return {row["topic"]: len(row["partitions"]) for row in topics if row["partitions"]}
 
 
 def _refuse_other_partitions(existing: dict[str, int], prefix: str, partitions: int) -> None:
@@ -172,6 +174,26 @@ async def _create_missing(
             why = rest[0] if rest and rest[0] else for_code(code).__name__
             raise CannotRun(f"the broker refused topic {name}: {why}")
     return made
+
+
+async def _settled(client: AIOKafkaAdminClient, prefix: str) -> None:
+    """Wait until every topic has its leaders: a created topic is not at once known everywhere."""
+    deadline = time.monotonic() + SETTLE_S
+    names = {full_name(prefix, topic.name) for topic in TOPICS}
+    while True:
+        led = {
+            row["topic"]
+            for row in await client.describe_topics()
+            if row["partitions"] and all(part["leader"] >= 0 for part in row["partitions"])
+        }
+        if names <= led:
+            return
+        if time.monotonic() > deadline:
+            raise CannotRun(
+                f"no leader within {SETTLE_S:.0f} s for {', '.join(sorted(names - led))}: look at "
+                "the broker's log, then run `slackwater topics create` again"
+            )
+        await asyncio.sleep(AGAIN_S)
 
 
 async def _configs(client: AIOKafkaAdminClient, names: list[str]) -> dict[str, dict[str, str]]:

@@ -109,4 +109,4 @@ def test_without_topics_it_says_which_command_makes_them(
     broker: DevBroker, prefix: str, write: Write
 ) -> None:
     line = Slackwater(broker.bootstrap, prefix).refused("policy", "put", write("name: default"))
-    assert "create it with `slackwater topics create`" in line
+    assert "run `slackwater topics create`" in line

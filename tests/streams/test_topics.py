@@ -241,7 +241,7 @@ async def test_cat_into_a_closed_pipe_ends_quietly(broker: DevBroker, prefix: st
 def test_cat_of_no_topic_names_those_there_are(sw: Slackwater) -> None:
     line = sw.refused("topics", "cat", "sample")
     assert "no topic 'sample' in the table; there are: samples, inventory" in line
-    assert "create it with `slackwater topics create`" in sw.refused("topics", "cat", "samples")
+    assert "run `slackwater topics create`" in sw.refused("topics", "cat", "samples")
 
 
 def test_doc_and_acls_need_no_broker() -> None:
