@@ -15,7 +15,7 @@ and reports back. The rules:
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -26,6 +26,7 @@ from schemas.records import Ack, Cause, Command, Lease, PodFact
 
 Order = tuple[int, int]
 ANSWERS_KEPT = 4096
+SIGHTINGS = 8  # of broker time; a few seconds of samples
 LOCAL_SILENT_US = 30_000_000  # no answer of the local law for so long: the floor holds
 OBEYED = ("suppress", "evict_memory")
 
@@ -34,21 +35,20 @@ class BrokerClock:
     """Broker time from the monotonic clock: mono + min(append time - mono at sending).
 
     Append happens after sending, so the smallest difference seen is the closest, and it errs
-    towards a later time: a command is never held to be live for longer than it is.
+    towards a later time: a command is never held to be live for longer than it is. Only the last
+    sightings count: a machine that was halted has a monotonic clock that fell behind for good.
     """
 
     def __init__(self) -> None:
-        self._ahead_us: int | None = None
+        self._ahead_us: deque[int] = deque(maxlen=SIGHTINGS)
 
     def acknowledged(self, append_ms: int, sent_mono_us: int) -> None:
         """A record sent at ``sent_mono_us`` was appended at ``append_ms`` of the broker."""
-        ahead = append_ms * 1000 - sent_mono_us
-        if self._ahead_us is None or ahead < self._ahead_us:
-            self._ahead_us = ahead
+        self._ahead_us.append(append_ms * 1000 - sent_mono_us)
 
     def now_ms(self, mono_us: int) -> int | None:
         """Broker time now; None before the first acknowledged record."""
-        return None if self._ahead_us is None else (mono_us + self._ahead_us) // 1000
+        return (mono_us + min(self._ahead_us)) // 1000 if self._ahead_us else None
 
 
 @dataclass(frozen=True, slots=True)
