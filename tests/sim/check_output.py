@@ -51,6 +51,10 @@ class OutputCheck:
         elif isinstance(record, Command) and record.decider == "evict_memory":
             self._order(record)
 
+    def recovered(self, worker: str, partition: int, how: str) -> None:
+        at_ms = self._broker.now_ms - self._start_ms
+        self.report.tell(at_ms, f"{worker} goes on with {partition} from {how}")
+
     def digest(self) -> str:
         """Of everything said, by key."""
         whole = hashlib.sha256()

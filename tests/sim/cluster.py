@@ -89,6 +89,7 @@ class Cluster:
     def quantum(self) -> None:
         """Let `QUANTUM_MS` pass everywhere."""
         self.broker.now_ms += QUANTUM_MS
+        self.check.before(self.nodes)
         for node in self.nodes:
             if not self.calm:
                 self._live(node)
@@ -213,8 +214,9 @@ class Cluster:
         """The owner was voted out and has not noticed; another one owns the partition too."""
         old = self.owner.get(partition)
         free = [w for w in self.workers if partition not in w.engines]
-        if old is None or not free:
+        if old is None or not free or not self.broker.up or old.engines[partition].state is None:
             return
+        old.cut(partition)  # without any image the two would begin cold, each in its own way
         self.zombies.append((partition, old))
         self._give(partition, self.dice.choice(free))
 

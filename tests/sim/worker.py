@@ -30,6 +30,7 @@ class Listener(Protocol):
     """Who hears what workers publish (`tests.sim.check`)."""
 
     def said(self, worker: str, partition: int, output: Output, value: bytes) -> None: ...
+    def recovered(self, worker: str, partition: int, how: str) -> None: ...
 
 
 def drive(coroutine: Coroutine[Any, Any, Any]) -> None:
@@ -166,7 +167,7 @@ class SimWorker:
     def cut(self, partition: int, *, torn: bool = False) -> None:
         """Publish an image; ``torn``: the worker dies half-way."""
         engine = self.engines[partition]
-        if engine.state is None or partition in self.cold or not self.broker.up:
+        if engine.state is None or not self.broker.up:
             return
         self._cuts += 1
         meta, arrays = engine.state.to_arrays()
@@ -178,10 +179,11 @@ class SimWorker:
     def _recover(self, partition: int, engine: PartitionEngine) -> None:
         end = self.broker.end("samples", partition)
         state = newest_image(self.broker, partition, end)
-        self.cold.pop(partition, None)
-        mute_until = 0
+        mute_until, how = 0, "image"
         if state is None:
             state, mute_until = self._without_image(partition, end)
+            how = "cold" if mute_until else "the beginning"
+        self.listener.recovered(self.name, partition, f"{how} at {state.at}, log ends at {end}")
         engine.begin(state, mute_until)
 
     def _without_image(self, partition: int, end: int) -> tuple[PartitionState, int]:
