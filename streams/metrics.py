@@ -106,9 +106,18 @@ class Metrics:
         made.observe(seconds)
 
     def value(self, name: str, **labels: str) -> float:
-        """The value now, 0 before the first; for tests and for readiness."""
-        row = f"slackwater_{name}"
-        return self.registry.get_sample_value(row, labels) or 0.0
+        """The value now, summed over the series with these labels; for tests and figures.
+
+        Of a histogram, `name` ends in ``_sum`` or ``_count``.
+        """
+        full = f"slackwater_{name}"
+        made = self._made.get(name) or self._made[name.removesuffix("_sum").removesuffix("_count")]
+        return sum(
+            sample.value
+            for family in made.collect()
+            for sample in family.samples
+            if sample.name == full and labels.items() <= sample.labels.items()
+        )
 
     def text(self) -> bytes:
         """The exposition."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import sys
@@ -45,6 +46,7 @@ def worker(
     if context.invoked_subcommand is not None:
         return
     set_up_logging(level)
+    spare_the_collector()
     settings = WorkerSettings(
         brokers=brokers,
         prefix=prefix,
@@ -85,6 +87,15 @@ def set_up_logging(level: str) -> None:
         logging.getLogger(name).setLevel(
             level.upper() if level.upper() == "DEBUG" else logging.WARNING
         )
+
+
+def spare_the_collector() -> None:
+    """Cyclic garbage is rare here, long-lived objects are many: look less often.
+
+    With the defaults every seventh CPU second of a 5,000-node worker was spent looking.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 async def run(settings: WorkerSettings) -> int:
