@@ -20,7 +20,7 @@ import orjson
 
 NAME, OLD_NAME = "journal.jsonl", "journal.1.jsonl"
 MAX_BYTES = 4 << 20
-COMMANDS_KEPT = 4096
+COMMANDS_KEPT = 1024
 SYNCED = frozenset({"boot", "original", "intent", "released", "standing"})
 Fsync = Literal["acts", "always", "never"]
 Line = dict[str, Any]
@@ -198,8 +198,8 @@ def _fold_command(state: Remembered, line: Line) -> None:
 
 
 def _standing(state: Remembered) -> Line:
-    """What a fresh file must know; of the commands the newest tenth, enough for every replay."""
-    kept = list(state.commands.items())[-COMMANDS_KEPT // 10 :]
+    """What a fresh file must know; the newest quarter of the commands: order refuses older ones."""
+    kept = list(state.commands.items())[-COMMANDS_KEPT // 4 :]
     return {
         "boot": state.boot,
         "kernel_boot": state.kernel_boot,

@@ -25,7 +25,7 @@ from schemas.policy import Policy
 from schemas.records import Ack, Cause, Command, Lease, PodFact
 
 Order = tuple[int, int]
-ANSWERS_KEPT = 4096
+ANSWERS_KEPT = 1024
 SIGHTINGS = 8  # of broker time; a few seconds of samples
 LOCAL_SILENT_US = 30_000_000  # no answer of the local law for so long: the floor holds
 OBEYED = ("suppress", "evict_memory")

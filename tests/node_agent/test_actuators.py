@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_agent import originals
-from node_agent.actuators import cpu_idle, cpu_quota
+from node_agent.actuators import cpu_idle, cpu_quota, evict
 from node_agent.actuators.cpu_quota import ActuatorFailed, GroupQuota
 from node_agent.actuators.pods import BestEffortPod, NotAVictim, best_effort_pod
 from node_agent.actuators.subtree import BE_ROOT, Subtree, UnsafePath, inside, safe_parts
@@ -372,3 +372,35 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert cpu_quota.observe(subtree(mount, 1)) == before
     assert journal.state.originals == {}
     journal.close()
+
+
+def test_v2_eviction_lifts_kills_by_group_and_puts_back(tmp_path: Path) -> None:
+    group(tmp_path / BE, V2_GROUP, cpu__max="1000 100000\n")
+    group(tmp_path / BE / "a", V2_GROUP, cpu__max="50000 100000\n")
+    written: list[bytes] = []
+    recorder = NthWrite(0, None)
+
+    def record(descriptor: int, raw: bytes) -> int:
+        written.append(raw)
+        return recorder(descriptor, raw)
+
+    cpu = subtree(tmp_path, 2, record)
+    victim = best_effort_pod("a", FACTS, {"a": f"{BE}/a"}, BE)
+    done = evict.apply(cpu, cpu, evict.plan(victim, evict.observe(cpu, victim)))
+    assert done.empty
+    lifted = [b"max 100000", b"max 100000"]
+    assert written == [*lifted, b"1", b"50000 100000", b"1000 100000"]
+    assert (tmp_path / BE / "a/cgroup.kill").read_text() == "1\n"
+    assert (tmp_path / BE / "cgroup.kill").read_text() == ""
+
+
+def test_group_that_stays_populated_is_said_and_the_quota_is_back(tmp_path: Path) -> None:
+    group(tmp_path / BE, V2_GROUP, cpu__max="1000 100000\n")
+    group(tmp_path / BE / "a", V2_GROUP, cgroup__events="populated 1\nfrozen 0\n")
+    cpu = subtree(tmp_path, 2)
+    victim = best_effort_pod("a", FACTS, {"a": f"{BE}/a"}, BE)
+    todo = evict.plan(victim, evict.observe(cpu, victim))
+    done = evict.apply(cpu, cpu, todo, deadline_us=20_000)
+    assert not done.empty
+    assert done.took_us >= 20_000
+    assert cpu_quota.in_force(cpu) == 10
