@@ -43,13 +43,16 @@ def cgroups(name: str, mountinfo: Path = Path("/proc/self/mountinfo")) -> list[P
     """The folders called ``name`` at the top of any mounted cgroup hierarchy. Never empty name."""
     if not name:
         raise ValueError("a cgroup without a name would be the root: give the run's name")
+    return [folder for mount in hierarchies(mountinfo) if (folder := mount / name).is_dir()]
+
+
+def hierarchies(mountinfo: Path = Path("/proc/self/mountinfo")) -> list[Path]:
+    """Where cgroup hierarchies are mounted, of either version."""
     found = []
     for line in mountinfo.read_text().splitlines():
         before, _, after = line.partition(" - ")
         if after.split(" ", 1)[0] in _CGROUP_TYPES:
-            folder = Path(before.split(" ")[4]) / name
-            if folder.is_dir():
-                found.append(folder)
+            found.append(Path(before.split(" ")[4]))
     return found
 
 

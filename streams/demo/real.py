@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from streams.demo import judge
+from streams.demo import judge, leftovers
 from streams.demo.board import Board, cores
 from streams.demo.cast import INTERVAL_MS, NODE, REAL_NODE, STOP_S, Cast
 from streams.demo.judge import Bounds
@@ -31,9 +31,14 @@ def why_not() -> str:
     """Why this process cannot play the real node; empty: it can."""
     if os.geteuid() != 0:
         return "not root, so no cgroups: run it with sudo to see your own kernel throttled"
-    with open("/proc/self/mountinfo", encoding="utf-8") as mounts:  # noqa: PTH123 - a kernel file
-        if not any(" - cgroup" in line for line in mounts):
-            return "no cgroup file system is mounted here"
+    mounts = leftovers.hierarchies()
+    if not mounts:
+        return "no cgroup file system is mounted here"
+    locked = [str(mount) for mount in mounts if not os.access(mount, os.W_OK)]
+    if locked:
+        return (
+            f"cgroups are read-only here ({', '.join(locked[:2])}): a container without the right"
+        )
     return ""
 
 
