@@ -147,13 +147,25 @@ def _node_rates(
     """Millicores [w, 2] of node and best-effort root in this interval, ABSENT where unknown."""
     nodes = state.nodes
     last, last_us = nodes.take("counter", rows), nodes.take("counter_us", rows)
-    has = present & (now >= 0)
+    elapsed_us = mono_us[:, None] - last_us
+    has = present & (now >= 0) & ~_blank(state, now, last, elapsed_us)
     capacity = nodes.take("capacity", rows)[:, :1]
-    rate = rate_milli(now, last, mono_us[:, None] - last_us, capacity)
+    rate = rate_milli(now, last, elapsed_us, capacity)
     rate = np.where(has & (last_us >= 0), rate, ABSENT)
     nodes["counter"][rows] = np.where(has, now, last)
     nodes["counter_us"][rows] = np.where(has, mono_us[:, None], last_us)
     return rate
+
+
+def _blank(state: PartitionState, now: Array, last: Array, elapsed_us: Array) -> Bools:
+    """Values that read zero all at once, for as long as that is no more than a bad reading.
+
+    A counter's would be taken for a reset, and all that was ever used for the use of the next
+    interval; a level's would book the pod's memory as the system's.
+    """
+    young = elapsed_us <= state.law.loop.silent_after_ms * 1000
+    result: Bools = (now == 0) & (last > 0) & young
+    return result
 
 
 def _fold_pods(state: PartitionState, folded: Folded) -> Array:
@@ -206,11 +218,12 @@ def _pod_rates(state: PartitionState, folded: Folded, event_ms: Ints) -> tuple[I
     """(millicores, of this interval alone) [n]; ABSENT where unknown or too old."""
     pods, slots, owner = state.pods, folded.slots, folded.owner
     now, has = folded.payloads.pod(CPU, owner, folded.place)
-    has &= now >= 0
     mono_us = folded.mono_us.take(owner)
     last, last_us = pods["counter"].take(slots), pods["counter_us"].take(slots)
+    elapsed_us = mono_us - last_us
+    has &= (now >= 0) & ~_blank(state, now, last, elapsed_us)
     capacity = state.nodes["capacity"].take(folded.rows, axis=0)[:, 0].take(owner)
-    rate = rate_milli(now, last, mono_us - last_us, capacity)
+    rate = rate_milli(now, last, elapsed_us, capacity)
     rate[~has | (last_us < 0)] = ABSENT
     pods["counter"][slots] = np.where(has, now, last)
     pods["counter_us"][slots] = np.where(has, mono_us, last_us)
@@ -220,7 +233,9 @@ def _pod_rates(state: PartitionState, folded: Folded, event_ms: Ints) -> tuple[I
 def _pod_sizes(state: PartitionState, folded: Folded, event_ms: Ints) -> tuple[Ints, Ints]:
     """(bytes, of this sample alone) [n]; ABSENT where unknown or too old."""
     now, has = folded.payloads.pod(MEMORY, folded.owner, folded.place)
+    last, last_ms = state.pods["size"].take(folded.slots), state.pods["size_ms"].take(folded.slots)
     has &= (now >= 0) & (now <= LARGEST_LEVEL)
+    has &= ~_blank(state, now, last, (event_ms - last_ms) * 1000)
     size: Ints = np.where(has, now, ABSENT)
     return _keep_last(state, "size", folded.slots, size, event_ms), size
 
