@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 from aiokafka import TopicPartition
 
@@ -42,6 +43,8 @@ class Verdict:
 
     partitions: int = 0
     records: int = 0
+    samples: int = 0  # of the records; the others are ticks and what could not be read
+    unimaged: int = 0  # samples beyond the newest image: not yet proved to be folded
     refolded_outputs: int = 0
     outputs: int = 0  # on the topics
     distinct: int = 0
@@ -56,17 +59,25 @@ class Verdict:
     cold: int = 0  # partitions whose log no longer begins at 0: outputs compared by key only
     commands_applied: int = 0
     commands_twice: int = 0
+    commands_backwards: int = 0  # applied after one of a higher order
     examples: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
         """Whether every proof held."""
         wrong = self.differing + self.phantom + self.missing + self.images_differing
-        return wrong + self.commands_twice == 0
+        return wrong + self.commands_twice + self.commands_backwards == 0
 
     def as_json(self) -> dict[str, Any]:
         """For printing."""
         return {**asdict(self), "ok": self.ok}
+
+    def add(self, other: Verdict) -> None:
+        """Take in what was found of other partitions."""
+        for each in fields(self):
+            if each.name not in ("partitions", "examples"):
+                setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        self.examples = (self.examples + other.examples)[:EXAMPLES]
 
     def note(self, text: str) -> None:
         if len(self.examples) < EXAMPLES:
@@ -94,8 +105,18 @@ class LoggedSide:
         """Kept: the checker reads on."""
 
 
-async def check(brokers: str, prefix: str, journals: Iterable[Path] = ()) -> Verdict:
-    """Check one installation. Raises CannotRun when the broker or the topics are not there."""
+async def check(
+    brokers: str,
+    prefix: str,
+    journals: Iterable[Path] = (),
+    share: tuple[int, int] = (0, 1),
+    nodes: str = "",
+) -> Verdict:
+    """Check one installation. Raises CannotRun when the broker or the topics are not there.
+
+    ``share`` (i, n): only each n-th partition from the i-th on, for n processes at once.
+    ``nodes``: `Verdict.samples` counts those of nodes whose names begin so.
+    """
     verdict = Verdict()
     installed = await installation_of(brokers, prefix)
     if installed is None:
@@ -106,8 +127,9 @@ async def check(brokers: str, prefix: str, journals: Iterable[Path] = ()) -> Ver
         for name in topics.BY_NAME
         if not topics.BY_NAME[name].partitioned and name in (*SAID, *topics.SIDE_TOPICS)
     }
-    for partition in range(installed.partitions):
-        await _Partition(brokers, prefix, partition, installed.incarnation, verdict).check(single)
+    for partition in range(installed.partitions)[share[0] :: share[1]]:
+        one = _Partition(brokers, prefix, partition, installed.incarnation, verdict, nodes)
+        await one.check(single)
     for journal in journals:
         _journal(journal, verdict)
     return verdict
@@ -117,14 +139,22 @@ class _Partition:
     """The check of one partition."""
 
     def __init__(
-        self, brokers: str, prefix: str, partition: int, incarnation: int, verdict: Verdict
+        self,
+        brokers: str,
+        prefix: str,
+        partition: int,
+        incarnation: int,
+        verdict: Verdict,
+        nodes: str,
     ) -> None:
         self._brokers = brokers
         self._prefix = prefix
         self._partition = partition
         self._incarnation = incarnation
         self._verdict = verdict
+        self._nodes = nodes.encode()
         self._folded: dict[tuple[Any, ...], Said] = {}
+        self._samples: list[int] = []  # offsets of those counted
 
     async def check(self, single: dict[str, list[Any]]) -> None:
         """Collect what was said, refold, compare."""
@@ -133,6 +163,8 @@ class _Partition:
         side = LoggedSide(await self._side(single))
         first, end, beyond = await self._refold(images, side)
         self._verdict.records += end
+        self._verdict.unimaged += sum(1 for at in self._samples if at > beyond)
+        self._verdict.samples += len(self._samples)
         if first:
             self._verdict.cold += 1
             return
@@ -207,6 +239,7 @@ class _Partition:
         engine = PartitionEngine(self._partition, self._ports(side))
         engine.begin(PartitionState(self._partition, self._incarnation))
         records = await self._read("samples")
+        self._samples = [r.offset for r in records if r.key and r.key.startswith(self._nodes)]
         first = records[0].offset if records else 0
         cuts = sorted(at for at in images if at >= 0)
         highest = max(cuts, default=-1)
@@ -217,9 +250,11 @@ class _Partition:
             assert engine.state is not None and engine.at == batch[-1].offset, "the engine stopped"
             for chunks in images.get(engine.at, ()):
                 self._verdict.images += 1
-                if unpack(chunks).digest() != engine.state.digest():
+                image = unpack(chunks)
+                if image.digest() != engine.state.digest():
                     self._verdict.images_differing += 1
-                    self._verdict.note(f"image {chunks[0].cut} differs from the refolded state")
+                    parts = ", ".join(_differing(image, engine.state))
+                    self._verdict.note(f"image {chunks[0].cut} differs from the refold in {parts}")
         return 0, len(records), highest
 
     def _ports(self, side: LoggedSide) -> Ports:
@@ -266,6 +301,15 @@ class _Partition:
                 verdict.note(f"{key}: not on the topic")
 
 
+def _differing(one: PartitionState, other: PartitionState) -> list[str]:
+    """Names of the parts in which two states differ."""
+    (meta, arrays), (meta_too, arrays_too) = one.to_arrays(), other.to_arrays()
+    found = [name for name in meta if meta[name] != meta_too.get(name)]
+    if "seats" not in found:  # else rows do not correspond
+        found += [n for n in arrays if not np.array_equal(arrays[n], arrays_too[n])]
+    return found
+
+
 def _dedupe_key(topic: str, record: Any) -> tuple[Any, ...] | None:
     if record.value is None:
         return None
@@ -300,15 +344,22 @@ def _cut_at(records: list[Any], cuts: list[int]) -> Iterator[list[Any]]:
 
 
 def _journal(path: Path, verdict: Verdict) -> None:
-    """No command had effect twice on a node."""
+    """No command had effect twice on a node, and none after a later one."""
     applied: Counter[str] = Counter()
+    newest: dict[str, list[int]] = {}
     for raw in path.read_bytes().splitlines():
         try:
             line = orjson.loads(raw)
         except orjson.JSONDecodeError:
             continue  # a torn last line
-        if line.get("kind") == "command" and line.get("outcome") == "applied" and line.get("id"):
-            applied[line["id"]] += 1
+        if line.get("kind") != "command" or line.get("outcome") != "applied" or not line.get("id"):
+            continue
+        applied[line["id"]] += 1
+        order = [line["incarnation"], line["offset"]]
+        if order < newest.setdefault(line["decider"], order):
+            verdict.commands_backwards += 1
+            verdict.note(f"{path}: command {line['id']} was applied after a later one")
+        newest[line["decider"]] = max(order, newest[line["decider"]])
     verdict.commands_applied += len(applied)
     for command, times in applied.items():
         if times > 1:
