@@ -77,6 +77,7 @@ class PartitionEngine:
         self.since_cut = 0  # records folded since the last image cut
         self.image_at: int | None = None
         self.waiting = False  # for side inputs
+        self.full = False  # so long that no more is taken in
         self.newest_ms = 0  # append time of the newest record folded
         self.progress_at = monotonic()
         self.lock = asyncio.Lock()
@@ -105,6 +106,7 @@ class PartitionEngine:
     def restart(self) -> None:
         """Forget the state: an output was lost, fold again from the image."""
         self.state = None
+        self.full = False
         self._held.clear()
         self._set(Gate.RECOVERING)
 
@@ -153,8 +155,8 @@ class PartitionEngine:
         if known:
             metrics.add("skipped_total", partition, by=known)
             records = records[known:]
-        if not records:
-            return records
+        if not records or self.full:
+            return ()
         first = records[0].offset
         if first == self.next:
             whole = records[-1].offset - first + 1 == len(records)
@@ -162,10 +164,11 @@ class PartitionEngine:
                 records = [r for i, r in enumerate(records) if r.offset == first + i]
             if self.gate is Gate.SHUT:
                 self._set(Gate.OPEN)
-            if len(self._held) + len(records) > self._ports.held_records:
+            if self._held and len(self._held) + len(records) > self._ports.held_records:
                 # Too much waits for side inputs: let it go, it is in the log.
+                self.full = True
                 self._shut(self.next)
-                self._ports.seek(partition, self.next, "full")
+                metrics.add("ignored_total", partition, by=len(records))
                 return ()
             return records
         self._shut(self.next)
@@ -193,6 +196,9 @@ class PartitionEngine:
             if outputs:
                 await self._ports.publish(self.partition, outputs)
             await asyncio.sleep(0)
+        if self.full and not self._held:
+            self.full = False
+            self._ports.seek(self.partition, self.next, "full")
 
     def _slice(self) -> tuple[list[Entry], list[Output], int]:
         """Up to SLICE entries from the held records, dead letters, last offset taken (-1: none)."""

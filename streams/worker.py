@@ -164,8 +164,10 @@ class Worker:
         self._generation = generation
 
     def deliverable(self) -> frozenset[int]:
-        """Partitions with a state."""
-        return frozenset(p for p, e in self.engines.items() if e.gate in (Gate.OPEN, Gate.SHUT))
+        """Partitions with a state and with room."""
+        return frozenset(
+            p for p, e in self.engines.items() if e.gate in (Gate.OPEN, Gate.SHUT) and not e.full
+        )
 
     def take_seeks(self) -> dict[int, int]:
         """Positions asked for."""
