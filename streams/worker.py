@@ -12,7 +12,6 @@ import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from time import monotonic
 from typing import Any
-from uuid import uuid4
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -20,6 +19,7 @@ from aiokafka.errors import KafkaError
 from agents.log import Output
 from schemas.records import Installation
 from streams import faust_app, installation
+from streams.cutter import Cutter
 from streams.engine import Gate, PartitionEngine, Ports
 from streams.health import HealthServer
 from streams.images import ImageWriter
@@ -35,7 +35,6 @@ from streams.watchdog import Sight, Watchdog
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-CUT_LOOK_S = 0.25
 IMAGES_LATE = 6  # intervals without a new image, then liveness fails
 RETRY_S = 1.0
 FINAL_S = 10.0
@@ -52,6 +51,7 @@ class Worker:
         self.outputs = Outputs(settings, self.clock, self.metrics)
         self.side = SideReader(settings, self.metrics, self._refuse)
         self.writer = ImageWriter(settings, self.metrics)
+        self.cutter = Cutter(settings, self.metrics, self.outputs, self.writer)
         self.watchdog = Watchdog(
             settings.stall_after_s, settings.stall_after_s + IMAGES_LATE * settings.image_interval_s
         )
@@ -66,7 +66,6 @@ class Worker:
         self._generation = -1
         self._stopping = asyncio.Event()
         self._crash = ""
-        self._session = uuid4().hex[:8]
         self._ports = Ports(
             publish=self.outputs.publish,
             seek=self._seek,
@@ -300,48 +299,7 @@ class Worker:
                     await engine.pump()
 
     async def _cut_due(self) -> None:
-        """Cut images when due, one at a time, partitions staggered over the interval."""
-        interval = self.settings.image_interval_s
-        due: dict[int, float] = {}
-        while True:
-            now = monotonic()
-            for partition, engine in list(self.engines.items()):
-                spread = now + interval * (0.5 + (partition % 24) / 48)
-                due.setdefault(partition, spread)
-                full = engine.since_cut >= self.settings.image_records
-                if engine.since_cut and (full or due[partition] <= now):
-                    await self.cut(engine)
-                    due[partition] = monotonic() + interval
-            for gone in due.keys() - self.engines.keys():
-                del due[gone]
-            await asyncio.sleep(CUT_LOOK_S)
-
-    async def cut(self, engine: PartitionEngine) -> bool:
-        """One image: outputs acknowledged, then the image, then it may be committed."""
-        partition = engine.partition
-        async with engine.lock:
-            state = engine.state
-            if state is None or engine.mute_until:
-                return False
-            started = monotonic()
-            at = state.at
-            meta, arrays = state.to_arrays()
-            unacked = self.outputs.unacked(partition)
-            engine.since_cut = 0
-        self.metrics.time("image_cut_seconds", monotonic() - started)
-        try:
-            await self.outputs.settle(partition, unacked)
-            cut = f"{meta['incarnation']}.{partition}.{at}.{self._session}"
-            size = await self.writer.publish(partition, cut, at, meta, arrays)
-        except (OutputFailed, KafkaError) as error:
-            log.warning("no image of partition %d at %d: %r", partition, at, error)
-            return False
-        if engine.state is state:
-            engine.image_at = at
-        self.metrics.add("images_total", partition)
-        self.metrics.put("image_at_offset", partition, value=at)
-        self.metrics.put("image_bytes", partition, value=size)
-        return True
+        await self.cutter.run(self.engines)
 
     async def _look(self) -> None:
         """Ends of the logs, the watchdog, loop lag, Faust's own crashes."""
@@ -397,7 +355,7 @@ class Worker:
                             engine.stop()
                 for engine in self.engines.values():
                     if engine.image_at != engine.at:
-                        await self.cut(engine)
+                        await self.cutter.cut(engine)
                 if self.app is not None:
                     await self.app.stop()
         except TimeoutError:

@@ -238,14 +238,12 @@ async def test_too_much_held_is_let_go_and_read_again() -> None:
     log = [tick_at(0, {"ledger/0": 1})] + [tick_at(i) for i in range(1, 12)]
     await engine.deliver(log[:5])
     await engine.deliver(log[5:10])
-    assert engine.full
-    assert engine.gate is Gate.SHUT
+    assert (engine.full, engine.gate) == (True, Gate.SHUT)
     await engine.deliver(log[5:10])
     assert world.seeks == [0], "nothing is asked for again while it would be let go again"
     world.side_read = 1
     await engine.pump()
-    assert engine.at == 4
-    assert not engine.full
+    assert (engine.full, engine.at) == (False, 4)
     assert world.seeks[-1] == 5
     assert world.why[-1] == "full"
     await engine.deliver(log[5:])
