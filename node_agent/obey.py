@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from node_agent import originals
 from node_agent.actuators import cpu_quota, evict, pods
 from node_agent.actuators.cpu_quota import ActuatorFailed
-from node_agent.actuators.subtree import UnsafePath
+from node_agent.actuators.subtree import BE_ROOT, UnsafePath
 from node_agent.answers import Answers, Source
 from node_agent.hold import Hold
 from node_agent.inventory import Census
@@ -188,10 +188,14 @@ class Obey:
 
     def _kill(self, trees: Trees, victim: pods.BestEffortPod) -> evict.Evicted:
         """In a worker thread: originals first, then lift, kill, wait, put back."""
-        todo = evict.plan(victim, evict.observe(trees.cpu, victim))
+        todo = evict.plan(trees.cpu.version, victim, evict.observe(trees.cpu, victim))
         kept = originals.quotas(self._journal, trees.root)
-        fresh = [q for q in todo.lift if q.group not in kept]
-        originals.keep_quotas(self._journal, trees.root, fresh)
+        for found in todo.lift:
+            if found.quota is not None and found.group not in kept:
+                originals.keep_quotas(self._journal, trees.root, [found.quota])
+            root = found.group == BE_ROOT
+            if root and found.idle and originals.idle(self._journal, trees.root) is None:
+                originals.keep_idle(self._journal, trees.root, found.idle)
         return evict.apply(trees.cpu, trees.unified, todo)
 
     async def _finish(self) -> list[Ack]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from node_agent.actuators.cpu_quota import ActuatorFailed
-from node_agent.actuators.subtree import BE_ROOT, Subtree
+from node_agent.actuators.subtree import BE_ROOT, Parts, Subtree
+
+USUAL_WEIGHT = {1: 1024, 2: 100}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,9 @@ class IdlePlan:
     writes: tuple[tuple[str, int], ...]
 
 
-def observe(cpu: Subtree) -> Idle | None:
+def observe(cpu: Subtree, group: Parts = BE_ROOT) -> Idle | None:
     """What is in force; None where the kernel has no such knob."""
-    idle, weight = cpu.read_ints(BE_ROOT, "cpu.idle", _weight_file(cpu.version))
+    idle, weight = cpu.read_ints(group, "cpu.idle", _weight_file(cpu.version))
     return None if idle is None or weight is None else Idle(idle, weight)
 
 
@@ -44,12 +46,17 @@ def plan(cpu_version: int, now: Idle, wanted: Idle) -> IdlePlan:
     return IdlePlan(tuple(writes))
 
 
-def apply(cpu: Subtree, todo: IdlePlan) -> Idle | None:
+def common(cpu_version: int, now: Idle) -> Idle:
+    """A group's right to run like any other: no idle, at least the kernel's usual weight."""
+    return Idle(0, max(now.weight, USUAL_WEIGHT[cpu_version]))
+
+
+def apply(cpu: Subtree, todo: IdlePlan, group: Parts = BE_ROOT) -> Idle | None:
     """Write and read back. Raises ActuatorFailed when the kernel refuses."""
     try:
         for file, value in todo.writes:
-            cpu.write(BE_ROOT, file, str(value))
-        return observe(cpu)
+            cpu.write(group, file, str(value))
+        return observe(cpu, group)
     except OSError as error:
         raise ActuatorFailed("cpu_idle", error) from error
 

@@ -1,8 +1,9 @@
-"""Killing one best-effort pod: lift the quota, kill the group, wait until it is empty.
+"""Killing one best-effort pod: lift the brakes, kill the group, wait until it is empty.
 
-`node_agent.obey` calls `apply` in a worker thread. A throttled process dies only when it gets to
-run (0.9 s at a quota of 1 ms, 5 ms without), so quota is lifted on the best-effort root and on the
-pod first and put back after. Unit of the kill is the pod's group with all groups under it:
+`node_agent.obey` calls `apply` in a worker thread. A process dies only when it gets to run: that
+takes 0.9 s at a quota of 1 ms (5 ms without), and seconds where idle or a low weight starves it on
+a busy machine. So quota, idle and weight are lifted on the best-effort root and on the pod first
+and put back after. Unit of the kill is the pod's group with all groups under it:
 `cgroup.kill` where a v2 hierarchy holds the group, and SIGKILL through pidfds for what is left in
 a v1 hierarchy. A pidfd is opened before membership is read again, so a recycled id is never hit.
 """
@@ -14,9 +15,10 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from node_agent.actuators import cpu_quota
+from node_agent.actuators import cpu_idle, cpu_quota
+from node_agent.actuators.cpu_idle import Idle
 from node_agent.actuators.cpu_quota import ActuatorFailed, GroupQuota
 from node_agent.actuators.pods import BestEffortPod
 from node_agent.actuators.subtree import BE_ROOT, Parts, Subtree
@@ -26,11 +28,20 @@ POLL_US = 1_000
 
 
 @dataclass(frozen=True, slots=True)
+class Brakes:
+    """What slows one group down, as found: its quota, and idle with weight (None: no such knob)."""
+
+    group: Parts
+    quota: GroupQuota | None
+    idle: Idle | None
+
+
+@dataclass(frozen=True, slots=True)
 class EvictPlan:
-    """``lift``: groups whose quota stands in the way, parents first, as found."""
+    """``lift``: groups whose brakes are on, parents first, as found."""
 
     pod: BestEffortPod
-    lift: tuple[GroupQuota, ...]
+    lift: tuple[Brakes, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +53,24 @@ class Evicted:
     took_us: int
 
 
-def observe(cpu: Subtree, pod: BestEffortPod) -> tuple[GroupQuota, ...]:
-    """Quota of every group on the way: the root, the pod's ancestors, the pod, what is under it."""
+def observe(cpu: Subtree, pod: BestEffortPod) -> tuple[Brakes, ...]:
+    """Every group on the way: the root, the pod's ancestors, the pod, what is under it."""
     above: list[Parts] = [pod.group[:i] for i in range(len(pod.group))]
-    groups = [*above, *cpu.groups(pod.group)]
-    return tuple(found for group in groups if (found := cpu_quota.read(cpu, group)) is not None)
+    return tuple(
+        Brakes(group, cpu_quota.read(cpu, group), cpu_idle.observe(cpu, group))
+        for group in (*above, *cpu.groups(pod.group))
+    )
 
 
-def plan(pod: BestEffortPod, observed: Sequence[GroupQuota]) -> EvictPlan:
-    """Pure. Only groups that have a quota need lifting."""
-    return EvictPlan(pod, tuple(q for q in observed if q.quota_us >= 0))
+def plan(version: int, pod: BestEffortPod, observed: Sequence[Brakes]) -> EvictPlan:
+    """Pure. Only groups that have a quota or run below the usual weight need lifting."""
+    held = [
+        found
+        for found in observed
+        if (found.quota is not None and found.quota.quota_us >= 0)
+        or (found.idle is not None and found.idle != cpu_idle.common(version, found.idle))
+    ]
+    return EvictPlan(pod, tuple(held))
 
 
 def apply(
@@ -77,25 +96,31 @@ def apply(
     return Evicted(len(found), empty, (time.monotonic_ns() - started) // 1000)
 
 
-def lift(cpu: Subtree, quotas: Sequence[GroupQuota]) -> None:
-    """No quota on these groups, top-down; a group that is gone is skipped."""
-    for found in quotas:
-        unlimited = GroupQuota(found.group, cpu_quota.UNLIMITED, found.period_us, 0)
+def lift(cpu: Subtree, brakes: Sequence[Brakes]) -> None:
+    """No quota and a usual weight for these groups, top-down; one that is gone is skipped."""
+    for found in brakes:
         try:
-            cpu_quota.apply(cpu, cpu_quota.QuotaPlan(((found, unlimited),)))
+            if found.quota is not None and found.quota.quota_us >= 0:
+                free = replace(found.quota, quota_us=cpu_quota.UNLIMITED, burst_us=0)
+                cpu_quota.apply(cpu, cpu_quota.QuotaPlan(((found.quota, free),)))
+            if found.idle is not None:
+                usual = cpu_idle.common(cpu.version, found.idle)
+                cpu_idle.apply(cpu, cpu_idle.plan(cpu.version, found.idle, usual), found.group)
         except ActuatorFailed as error:
             if error.errno not in (errno.ENOENT, errno.ENODEV):
                 raise OSError(error.errno, str(error)) from error
 
 
-def put_back(cpu: Subtree, quotas: Sequence[GroupQuota]) -> None:
-    """The quotas as found, bottom-up; the root last and with its error raised, for it binds all."""
-    for found in reversed(quotas):
-        now = cpu_quota.read(cpu, found.group)
-        if now is None or now == found:
-            continue
+def put_back(cpu: Subtree, brakes: Sequence[Brakes]) -> None:
+    """All as found, bottom-up; the root last and with its error raised, for it binds all."""
+    for found in reversed(brakes):
         try:
-            cpu_quota.apply(cpu, cpu_quota.QuotaPlan(((now, found),)))
+            quota = cpu_quota.read(cpu, found.group)
+            if quota is not None and found.quota is not None and quota != found.quota:
+                cpu_quota.apply(cpu, cpu_quota.QuotaPlan(((quota, found.quota),)))
+            idle = cpu_idle.observe(cpu, found.group)
+            if idle is not None and found.idle is not None:
+                cpu_idle.apply(cpu, cpu_idle.plan(cpu.version, idle, found.idle), found.group)
         except ActuatorFailed:
             if found.group == BE_ROOT:
                 raise

@@ -386,7 +386,7 @@ def test_v2_eviction_lifts_kills_by_group_and_puts_back(tmp_path: Path) -> None:
 
     cpu = subtree(tmp_path, 2, record)
     victim = best_effort_pod("a", FACTS, {"a": f"{BE}/a"}, BE)
-    done = evict.apply(cpu, cpu, evict.plan(victim, evict.observe(cpu, victim)))
+    done = evict.apply(cpu, cpu, evict.plan(2, victim, evict.observe(cpu, victim)))
     assert done.empty
     lifted = [b"max 100000", b"max 100000"]
     assert written == [*lifted, b"1", b"50000 100000", b"1000 100000"]
@@ -399,7 +399,7 @@ def test_group_that_stays_populated_is_said_and_the_quota_is_back(tmp_path: Path
     group(tmp_path / BE / "a", V2_GROUP, cgroup__events="populated 1\nfrozen 0\n")
     cpu = subtree(tmp_path, 2)
     victim = best_effort_pod("a", FACTS, {"a": f"{BE}/a"}, BE)
-    todo = evict.plan(victim, evict.observe(cpu, victim))
+    todo = evict.plan(2, victim, evict.observe(cpu, victim))
     done = evict.apply(cpu, cpu, todo, deadline_us=20_000)
     assert not done.empty
     assert done.took_us >= 20_000

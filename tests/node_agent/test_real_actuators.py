@@ -146,17 +146,20 @@ def test_throttled_pod_dies_at_once_because_the_quota_is_lifted(
     greedy, other = hog(groups, "a", 4, tmp_path), hog(groups, "b", 1, tmp_path)
     try:
         assert hold.quota(10) == 10
+        hold.idle()
+        idle = cpu_idle.observe(trees.cpu)
         eventually(lambda: _throttled(trees), 5, "the spinners to be throttled")
         facts = {uid: PodFact(uid, uid, qos="BE") for uid in ("a", "b")}
         paths = {uid: f"{groups.be_root}/{uid}" for uid in facts}
         victim = best_effort_pod("a", facts, paths, groups.be_root)
-        todo = evict.plan(victim, evict.observe(trees.cpu, victim))
+        todo = evict.plan(trees.cpu.version, victim, evict.observe(trees.cpu, victim))
         done = evict.apply(trees.cpu, trees.unified, todo)
         assert (done.processes, done.empty) == (4, True)
         assert done.took_us < 200_000
         assert greedy.wait(2) == -9
         assert other.alive
         assert cpu_quota.in_force(trees.cpu) == 10  # put back
+        assert cpu_idle.observe(trees.cpu) == idle
     finally:
         greedy.stop()
         other.stop()
@@ -169,7 +172,9 @@ def test_nested_groups_of_the_pod_die_with_it(groups: Groups, trees: Trees, tmp_
         fact = {"a": PodFact("a", "a", qos="BE")}
         victim = best_effort_pod("a", fact, {"a": f"{groups.be_root}/a"}, groups.be_root)
         done = evict.apply(
-            trees.cpu, trees.unified, evict.plan(victim, evict.observe(trees.cpu, victim))
+            trees.cpu,
+            trees.unified,
+            evict.plan(trees.cpu.version, victim, evict.observe(trees.cpu, victim)),
         )
         assert (done.processes, done.empty) == (2, True)
         assert (outer.wait(2), inner.wait(2)) == (-9, -9)
