@@ -154,6 +154,33 @@ def test_cold_history_holds_at_what_is_lent_and_then_rises_from_there() -> None:
     assert 700 <= warm.batch_cpu_milli <= 714
 
 
+def test_while_cold_the_offer_follows_what_is_lent_down_as_well() -> None:
+    node = Node()
+    world = World("name: default\n", node)
+    world.run(node, 3, milli=[500, 0])
+    for milli in (700, 300, 0):
+        world.tick(1000, lent(milli, GIB))
+        assert offer(world, node)[0] == milli
+
+
+def test_what_was_lent_within_what_is_computed_is_no_rise() -> None:
+    node = Node()
+    world = World(WARM, node)
+    world.run(node, 3, milli=[500, 0])
+    assert offer(world, node)[0] < 1000
+    world.tick(1000, lent(2000, GIB))
+    assert 2000 <= offer(world, node)[0] <= 2000 + CAPACITY_MILLI * 100 // 60_000
+
+
+def test_what_was_lent_beyond_what_is_computed_raises_nothing() -> None:
+    node = Node()
+    world = World(FAST, node)
+    world.run(node, 3, milli=[3000, 0])
+    computed = offer(world, node)[0]
+    world.tick(1000, lent(computed + 2000, GIB))
+    assert offer(world, node)[0] == computed
+
+
 def test_after_a_silence_it_rises_from_where_it_was_held() -> None:
     node = Node()
     world = World(FAST, node)

@@ -111,6 +111,19 @@ def test_small_changes_are_not_said_and_refresh_says_again() -> None:
     assert [command.reason for command in suppress(world)] == ["refresh"]
 
 
+def test_a_command_that_never_came_is_said_again_after_a_report_period() -> None:
+    node = Node()
+    world = settled(node, [1000, 0])
+    quota = suppress(world)[0].allow_milli
+    said_after = []
+    for second in range(1, 22):
+        world.say(node.sample([1000, 0], quota=-1))
+        if suppress(world):
+            assert suppress(world)[0].allow_milli == quota
+            said_after.append(second)
+    assert said_after == [10, 20]
+
+
 def test_r3_an_unknown_pod_set_counts_all_but_the_best_effort_root_as_online() -> None:
     node = Node()
     world = World(WARM, node)

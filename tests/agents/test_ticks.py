@@ -99,6 +99,16 @@ def test_side_records_apply_in_offset_order_and_not_beyond_the_vector() -> None:
     assert threshold(world) == 42
 
 
+def test_side_records_given_out_of_order_lose_nothing() -> None:
+    world = World(None)
+    lent = [
+        SideRecord("ledger", PARTITION, at, b"n0", LedgerEntry("n0", name, milli, 1))
+        for at, (name, milli) in enumerate([("yarn", 500), ("k8s", 700), ("yarn", 900)])
+    ]
+    admit(world, {f"ledger/{PARTITION}": 2}, *reversed(lent))
+    assert world.state.ledger == {"n0": {"yarn": (900, 1), "k8s": (700, 1)}}
+
+
 def test_r4_a_side_record_is_admitted_once_and_a_smaller_vector_takes_nothing_back() -> None:
     world = World(None)
     admit(world, {"policies/0": 5}, policy_at(5, 45))
