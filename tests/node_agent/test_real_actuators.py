@@ -165,6 +165,25 @@ def test_throttled_pod_dies_at_once_because_the_quota_is_lifted(
         other.stop()
 
 
+def test_starved_pod_dies_because_idle_is_lifted_too(
+    groups: Groups, trees: Trees, hold: Hold, tmp_path: Path
+) -> None:
+    greedy = hog(groups, "a", 2, tmp_path)
+    online = Greedy(groups.pod("online", "web"), 6, tmp_path / "web.counts")
+    try:
+        hold.idle()
+        fact = {"a": PodFact("a", "a", qos="BE")}
+        victim = best_effort_pod("a", fact, {"a": f"{groups.be_root}/a"}, groups.be_root)
+        todo = evict.plan(trees.cpu.version, victim, evict.observe(trees.cpu, victim))
+        done = evict.apply(trees.cpu, trees.unified, todo)
+        assert (done.processes, done.empty) == (2, True)
+        assert done.took_us < 500_000
+        assert online.alive
+    finally:
+        greedy.stop()
+        online.stop()
+
+
 def test_nested_groups_of_the_pod_die_with_it(groups: Groups, trees: Trees, tmp_path: Path) -> None:
     outer = hog(groups, "a", 1, tmp_path)
     inner = Greedy(groups.pod("besteffort", "a/side"), 1, tmp_path / "side.counts")
