@@ -31,7 +31,9 @@ def whole(cluster: Cluster) -> None:
     """Every node obeys a live command; its capacity is fresh; the fleet is known."""
     now_ms = cluster.broker.now_ms
     for partition in range(cluster.plan.partitions):
-        engine = cluster.owner[partition].engines[partition]
+        engine = cluster.owner[partition].engines.get(partition)
+        if engine is None:
+            continue  # it met a bug, which has been told
         if not engine.open or engine.state is None:
             _broken(cluster, "whole_again", f"partition {partition}: gate {engine.gate}")
         elif now_ms - engine.state.tick_ms > FRESH_MS:
@@ -71,10 +73,10 @@ def _converged(cluster: Cluster, node: SimNode) -> None:
 
 def _refold(cluster: Cluster, partition: int) -> None:
     """The state folded anew from the log, in other batches, is the live one; so are the outputs."""
-    engine = cluster.owner[partition].engines[partition]
-    live = engine.state
+    engine = cluster.owner[partition].engines.get(partition)
+    live = None if engine is None else engine.state
     if live is None:
-        return  # `whole` has said so
+        return  # it has been told
     base = cluster.cold.get(partition)
     state = PartitionState(partition, INCARNATION)
     if base is not None:

@@ -15,6 +15,7 @@ from tests.sim.findings import Report
 
 DOUBT = ("cold", "silent", "unknown_pods", "withdrawn")
 SPAN_MS = 20_000
+STALE_MS = 4_000  # a tick after the silence that the policies of `plan` forgive
 ORDERS_PER_SPAN = 10  # five cool-downs, and two holders of one share while facts are on their way
 Key = tuple[int, int, str, str, str, bytes]
 
@@ -67,7 +68,8 @@ class OutputCheck:
         amounts = (record.batch_cpu_milli, record.batch_memory_bytes)
         if min(amounts) < 0:
             self._broken("capacity_not_negative", f"{record}")
-        if record.reason in DOUBT:
+        stale = self._sample_age_ms(record) > STALE_MS
+        if stale or record.reason in DOUBT:
             lent = (record.cpu_terms["lent"], record.memory_terms["lent"])
             least = list(lent)
             if record.reason != "cold" and last is not None:
@@ -84,6 +86,15 @@ class OutputCheck:
                 self._broken("doubt_keeps_what_is_lent", f"new work in doubt: {record}")
         if last is None or last.cause.offset < record.cause.offset:
             self.capacity[record.node] = record
+
+    def _sample_age_ms(self, record: Capacity) -> int:
+        """How old the node's newest sample in the log was when this was decided."""
+        log = self._broker.whole("samples", record.cause.partition)
+        key = record.node.encode()
+        for sample in reversed(log[: record.cause.offset + 1]):
+            if sample.key == key:
+                return record.cause.log_ms - sample.timestamp
+        return STALE_MS + 1
 
     def _order(self, record: Command) -> None:
         """An eviction order: within the budget of the fleet, none while most nodes are ill."""

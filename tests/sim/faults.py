@@ -180,7 +180,9 @@ def forged(cluster: Cluster, dice: Random, at_ms: int) -> Events:
         if not node.spare or not cluster.broker.up:
             return
         seen = codec.decode(Command, node.spare[-1].value or b"")
-        said = forge(seen, node, kind, len(cluster.report.story), cluster.broker.now_ms)
+        head = cluster.broker.end("samples", node.partition) - 1
+        number, now_ms = len(cluster.report.story), cluster.broker.now_ms
+        said = forge(replace(seen, cause=replace(seen.cause, offset=head)), node, kind, number, now_ms)
         cluster.broker.append("commands", node.partition, node.key, codec.encode(said))
 
     yield at_ms, f"a command to {node.name} that must not work: {kind}", act
@@ -198,8 +200,7 @@ def forge(seen: Command, node: SimNode, kind: str, number: int, now_ms: int) -> 
         return replace(evict, pods=tuple(pod.uid for pod in node.kernel.of("online", "host")))
     raising = replace(seen, id=f"forged-{number}", decider="suppress", allow_milli=1_000_000)
     if kind == "past":
-        cause = replace(seen.cause, offset=max(seen.cause.offset - 1, 0))
-        return replace(raising, cause=cause, expires_log_ms=now_ms - 1)
+        return replace(raising, expires_log_ms=now_ms - 1)
     cause = replace(seen.cause, incarnation=seen.cause.incarnation - 1, offset=10**9)
     return replace(raising, cause=cause, expires_log_ms=now_ms + 30_000)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 QUANTUM_MS = 250
-QUIET_MS = 25_000
+QUIET_MS = 20_000
 WHOLE_WITHIN_MS = 15_000
 
 POLICY = """
