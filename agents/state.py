@@ -113,6 +113,13 @@ class PartitionState:
         self.nodes.clear(row)
         self._free_rows.append(row)
 
+    def unsaid(self) -> None:
+        """What was decided so far was said by nobody: what stands is a predecessor's word.
+
+        Capacity is said by change, so it is said anew; commands and reports come again anyway.
+        """
+        self.nodes["said_ms"][:] = ABSENT
+
     def rows(self) -> Ints:
         """Rows in use, in the order of the seats."""
         return np.array([seat.row for seat in self.seats.values()], dtype=np.int64)

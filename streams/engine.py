@@ -210,6 +210,8 @@ class PartitionEngine:
         self.waiting = False
         while self._held and len(entries) < SLICE:
             record = self._held[0]
+            if last >= 0 and last < self.mute_until <= record.offset:
+                break  # what is said and what is not are folded apart, however batches are cut
             try:
                 entry: Any = intake.read(record)
             except BadRecord as error:
@@ -262,6 +264,8 @@ class PartitionEngine:
         if last + 1 >= self.mute_until:
             log.info("partition %d: refolded to %d, now speaks", self.partition, last)
             self.mute_until = 0
+            assert self.state is not None
+            self.state.unsaid()
         return kept
 
     def _shut(self, offset: int) -> None:

@@ -93,6 +93,7 @@ class SideReader:
         self._logs: dict[tuple[str, int], SideLog] = {}
         self._names = {settings.topic(name): name for name in topics.SIDE_TOPICS}
         self._consumer: AIOKafkaConsumer | None = None
+        self._to_read: dict[int, dict[tuple[str, int], int]] = {}  # owner -> ends when it began
         self._stale = False  # the assignment or a position must be set anew
         self.advanced = asyncio.Event()
 
@@ -124,13 +125,13 @@ class SideReader:
         wanted = [(name, self._of(name, partition)) for name in topics.SIDE_TOPICS]
         consumer = self._consumer
         assert consumer is not None, "start() comes first"
+        at = {TopicPartition(self._settings.topic(n), p): (n, p) for n, p in wanted}
+        found = await consumer.end_offsets(list(at))
+        ends = {at[where]: int(end) for where, end in found.items()}
         if cold:
-            fresh = [(n, p) for n, p in wanted if n in NEWS and f"{n}/{p}" not in begin]
-            at = {TopicPartition(self._settings.topic(n), p): (n, p) for n, p in fresh}
-            ends = await consumer.end_offsets(list(at))
-            for where, end in ends.items():
-                name, number = at[where]
-                begin[f"{name}/{number}"] = max(end - RECENT_RECORDS, 0) - 1
+            for name, number in wanted:
+                if name in NEWS and f"{name}/{number}" not in begin:
+                    begin[f"{name}/{number}"] = max(ends[name, number] - RECENT_RECORDS, 0) - 1
         for name, number in wanted:
             key = (name, number)
             offset = begin.get(f"{name}/{number}", -1)
@@ -143,10 +144,25 @@ class SideReader:
                 side.restart(offset + 1)
                 self._stale = True
             side.wanted[partition] = offset
+        self._to_read[partition] = ends
         return begin
+
+    def caught_up(self, partition: int) -> bool:
+        """Whether all is read that was there when this partition began: before, no tick may say
+        what is known, for it would decide without policy, pods or what is lent.
+        """
+        left = self._to_read.get(partition, {})
+        for key, end in list(left.items()):
+            side = self._logs.get(key)
+            if side is not None and side.next < end:
+                side.awaited = True  # the end may be a hole
+                return False
+            del left[key]
+        return True
 
     def release(self, partition: int) -> None:
         """A partition is no longer owned."""
+        self._to_read.pop(partition, None)
         for key, side in list(self._logs.items()):
             side.wanted.pop(partition, None)
             if not side.wanted:

@@ -262,7 +262,7 @@ class Worker:
         return {
             p: e.state.law.loop.tick_ms
             for p, e in self.engines.items()
-            if e.open and e.state is not None
+            if e.open and e.state is not None and self.side.caught_up(p)
         }
 
     def _spawn_all(self, installed: Installation) -> None:

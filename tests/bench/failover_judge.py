@@ -20,6 +20,7 @@ from schemas.topics import full_name
 from streams import topic_reader
 from streams.checker import Verdict, check
 
+WORD_MS = 3_000  # a node is spoken of again within so much of its partition's first decision
 LEDGER_LAG_MS = 8_000  # from an entry in the ledger to the tick that admits it, at most
 
 
@@ -89,7 +90,7 @@ class Hold:
     nodes_above: int = 0  # that were offered more than was lent, so that a hold means something
     nodes_lent: int = 0  # with something lent when they were first heard again
     held_records: int = 0
-    silent_nodes: list[str] = field(default_factory=list)  # never heard again
+    silent_nodes: list[str] = field(default_factory=list)  # not heard again, or late
     wrong: list[str] = field(default_factory=list)  # another value than what was lent
     early: list[str] = field(default_factory=list)  # said to be warm too soon
     warm_nodes: int = 0  # that were offered by measurement again
@@ -142,7 +143,10 @@ def _judge_node(
         return
     first = after[0]
     begun_ms = resumed[first["cause"]["partition"]].cause_ms
-    hold.first_s = max(hold.first_s, (first["cause"]["log_ms"] - begun_ms) / 1000)
+    late_ms = first["cause"]["log_ms"] - begun_ms
+    hold.first_s = max(hold.first_s, late_ms / 1000)
+    if late_ms > WORD_MS:
+        hold.silent_nodes.append(f"{node} for {late_ms} ms")
     hold.nodes_above += offered > first["cpu_terms"]["lent"]
     hold.nodes_lent += first["cpu_terms"]["lent"] > 0
     for said in after:

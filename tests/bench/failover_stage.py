@@ -192,8 +192,7 @@ class Stage:
         await client.start()
         try:
             coordinator = await client.find_coordinator(self._group)
-            request = DeleteGroupsRequest[1]([self._group])
-            answer = await client._client.send(coordinator, request)
+            answer = await client._send_request(DeleteGroupsRequest([self._group]), coordinator)
             return all(code == 0 for _, code in answer.results) and not await self._committed()
         except KafkaError:
             return False
@@ -243,9 +242,7 @@ class Stage:
         try:
             name = full_name(self.prefix, "images")
             for partition, raw in records:
-                await producer.send_and_wait(
-                    name, raw, partition=partition, headers=images.HEADERS
-                )
+                await producer.send_and_wait(name, raw, partition=partition, headers=images.HEADERS)
         finally:
             await producer.stop()
 
