@@ -165,7 +165,12 @@ def _publish(
         return
     nodes, rows = state.nodes, whole.rows[chosen]
     offer, computed = whole.offer[chosen].tolist(), whole.computed[chosen].tolist()
-    terms = {name: values[chosen].tolist() for name, values in whole.terms.items()}
+    cpu_terms, memory_terms = (
+        np.stack([values[chosen] for values in whole.terms.values()], axis=1)
+        .transpose(2, 0, 1)
+        .tolist()
+    )
+    lent = whole.terms["lent"][chosen].tolist()
     held, condition = before[chosen].tolist(), whole.state[chosen].tolist()
     outcome: list[str] = []
     names: list[str] = []
@@ -181,8 +186,8 @@ def _publish(
             new_work=condition[i] == FRESH,
             computed_cpu_milli=computed[i][0],
             computed_memory_bytes=computed[i][1],
-            cpu_terms={name: values[i][0] for name, values in terms.items()},
-            memory_terms={name: values[i][1] for name, values in terms.items()},
+            cpu_terms=dict(zip(TERMS, cpu_terms[i], strict=True)),
+            memory_terms=dict(zip(TERMS, memory_terms[i], strict=True)),
         )
         key = seat.name.encode()
         out.append(Output("capacity", key, record, cause.offset, seat.name, "capacity"))
@@ -190,7 +195,7 @@ def _publish(
         names.append(seat.name)
     columns = {
         f"{name}_{unit}": [pair[k] for pair in pairs]
-        for name, pairs in (("batch", offer), ("computed", computed), ("lent", terms["lent"]))
+        for name, pairs in (("batch", offer), ("computed", computed), ("lent", lent))
         for k, unit in enumerate(("cpu_milli", "memory_bytes"))
     }
     emit.decision(cause, "capacity", tuple(names), tuple(outcome), columns, out)

@@ -83,12 +83,14 @@ class Payloads:
         lengths = np.array([len(payload) >> 3 for payload in payloads], dtype=np.int64)
         self._base = np.cumsum(lengths) - lengths
         plan = np.stack(distinct).take(which, axis=0)
-        self._at, self._bits = plan[:, 0], plan[:, 1]
+        self._at, self._bits = plan[:, 0].copy(), plan[:, 1].copy()
         self._has_bits = bool((self._bits >= 0).any())
-        one = np.arange(len(samples))
-        columns = [self._gather(c, one, 0, self._base) for c in range(_NODES)]
-        self.node = np.stack([values for values, _ in columns], axis=1)
-        self.node_has = np.stack([has for _, has in columns], axis=1)
+        every = np.arange(len(samples)).repeat(_NODES)
+        values, has = self._gather(
+            np.tile(np.arange(_NODES), len(samples)), every, 0, self._base.repeat(_NODES)
+        )
+        self.node = values.reshape(-1, _NODES)
+        self.node_has = has.reshape(-1, _NODES)
 
     def pod(self, column: int, owner: Ints, place: Ints) -> tuple[Ints, Bools]:
         """Values and presence of a `POD_WANTED` column for the pods ``place`` of ``owner``.
@@ -98,9 +100,9 @@ class Payloads:
         return self._gather(_NODES + column, owner, place, self._base.take(owner))
 
     def _gather(
-        self, column: int, owner: Ints, place: Ints | int, base: Ints
+        self, column: int | Ints, owner: Ints, place: Ints | int, base: Ints
     ) -> tuple[Ints, Bools]:
-        at = self._at[:, column].take(owner)
+        at = self._at.reshape(-1).take(owner * len(_IDS) + column)
         has = at >= 0
         if has.all():
             values = self._words.take(base + at + place)
@@ -108,7 +110,7 @@ class Payloads:
             values = self._words.take(np.where(has, base + at + place, 0))
             values[~has] = 0
         if self._has_bits:
-            bits = self._bits[:, column].take(owner)
+            bits = self._bits.reshape(-1).take(owner * len(_IDS) + column)
             mapped = bits >= 0
             if mapped.any():
                 word = np.where(mapped, base + bits + (np.asarray(place) >> 6), 0)

@@ -182,14 +182,16 @@ def _fold_pods(state: PartitionState, folded: Folded) -> Array:
         since_ms = np.where(begins, event_ms, since_ms)
         pods["since_ms"][slots] = since_ms
     roles = pods["roles"].take(slots)
-    rule = state.law.reservation
-    need = need_of(
-        live[:, windows.SHORT], pods.take("request", slots), (roles & LSE) > 0,
-        event_ms - since_ms >= rule.warm_ms, rule.short_margin_percent,
-    )  # fmt: skip
     host = (roles & HOST) > 0
     online = (roles & BEST_EFFORT) == 0
     high = (roles & HIGH) > 0
+    needy = np.flatnonzero(high & ~host)
+    rule = state.law.reservation
+    need = need_of(
+        live[:, windows.SHORT].take(needy, axis=0), pods.take("request", slots.take(needy)),
+        (roles.take(needy) & LSE) > 0, (event_ms - since_ms).take(needy) >= rule.warm_ms,
+        rule.short_margin_percent,
+    )  # fmt: skip
     milli, size = np.maximum(milli, 0), np.maximum(size, 0)
     table = np.empty((len(SUMS), len(slots) + 1), dtype=np.int64)
     table[:, -1] = 0
@@ -198,10 +200,11 @@ def _fold_pods(state: PartitionState, folded: Folded) -> Array:
     for cell, values, mask in (
         (ONLINE, milli, online & ~host), (ONLINE_B, size, online & ~host),
         (HOSTS, milli, online & host), (HIGH_HOST, milli, high & host),
-        (HIGH_HOST_B, size, high & host), (NEED, need[:, 0], high & ~host),
-        (NEED_B, need[:, 1], high & ~host),
+        (HIGH_HOST_B, size, high & host),
     ):  # fmt: skip
         np.multiply(values, mask, out=cells[cell])
+    cells[NEED:] = 0
+    cells[NEED, needy], cells[NEED_B, needy] = need[:, 0], need[:, 1]
     return _sums_by_node(table, owner, len(folded.rows))
 
 

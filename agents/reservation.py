@@ -177,7 +177,6 @@ def _by_name(ranks: Array, scale: int) -> list[dict[str, int]]:
     values = ranks.reshape(len(ranks), -1)
     rows = np.where(values >= 0, values * scale, ABSENT).tolist()
     named = [dict(zip(RANK_NAMES, row, strict=True)) for row in rows]
-    return [
-        one if min(row) >= 0 else {name: value for name, value in one.items() if value >= 0}
-        for one, row in zip(named, rows, strict=True)
-    ]
+    if (values >= 0).all():
+        return named
+    return [{name: value for name, value in one.items() if value >= 0} for one in named]
