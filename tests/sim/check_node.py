@@ -92,6 +92,7 @@ class NodeCheck:
             self._grant(seen)
 
     def acked(self, node: SimNode, ack: Ack) -> None:
+        self.report.figures[f"{ack.outcome}_acks"] += 1
         if not ack.command_id or ack.outcome != "applied":
             return
         seen = self._of(node)
@@ -161,6 +162,8 @@ class NodeCheck:
         unsettled = now_ms < seen.unsettled_ms
         since_ms = now_ms - (UNSETTLED_MS if unsettled else SAMPLE_AGE_MS)
         bound = seen.allowed.most(since_ms) + node.kernel.cpu_milli * TOLERANCE_PERMILLE // 1000
+        if unsettled:  # a new pod's first use is not told from the system's, which has a reserve
+            bound += node.reserved_milli
         if quota > bound:
             self._broken("within_law", f"{node.name}: quota {quota}, the rule {bound}")
 

@@ -25,7 +25,7 @@ from tests.sim.check_node import NodeCheck
 from tests.sim.check_output import OutputCheck
 from tests.sim.findings import Report
 from tests.sim.kernel import GIB, Kernel
-from tests.sim.node import PERIOD_MS, SimNode
+from tests.sim.node import PERIOD_MS, SPOOL_PARCELS, SimNode
 from tests.sim.others import Bridge, Scheduler, SecondStage
 from tests.sim.plan import QUANTUM_MS, Plan
 from tests.sim.worker import INCARNATION, SimWorker
@@ -274,7 +274,7 @@ class Cluster:
     def _bounds(self) -> None:
         """Nothing grows without end."""
         for node in self.nodes:
-            if node.agent is not None and len(node.agent.spool) > 256:
+            if node.agent is not None and len(node.agent.spool) > SPOOL_PARCELS:
                 self.report.broken("bounded", self.at_ms, f"{node.name} spool")
         for worker in self.workers:
             for partition, engine in worker.engines.items():
