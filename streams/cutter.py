@@ -1,6 +1,6 @@
 """When images are cut, and in which order things happen then.
 
-Run by `streams.worker`. Outputs acknowledged by Kafka, then the image, then (`image_at`) the commit.
+Run by `streams.worker`. Outputs acknowledged, then the image, then (by `image_at`) the commit.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Cutter:
         partition, metrics = engine.partition, self._metrics
         async with engine.lock:
             state = engine.state
-            if state is None or engine.mute_until:
+            if state is None or engine.broken or engine.mute_until:
                 return False
             started = monotonic()
             at = state.at

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
 from time import monotonic
@@ -77,6 +78,7 @@ class PartitionEngine:
         self.since_cut = 0  # records folded since the last image cut
         self.image_at: int | None = None
         self.waiting = False  # for side inputs
+        self.broken = False  # by a bug: the state may be half folded
         self.full = False  # so long that no more is taken in
         self.newest_ms = 0  # append time of the newest record folded
         self.progress_at = monotonic()
@@ -126,27 +128,32 @@ class PartitionEngine:
             if self.state is None or self.gate is Gate.STOPPED:
                 self._ports.metrics.add("ignored_total", self.partition, by=len(records))
                 return
-            try:
+            async with self._guarded():
                 fresh = await self._through_gate(records)
                 if fresh:
                     self._held.extend(fresh)
                     self.next = fresh[-1].offset + 1
                 await self._pump()
-            except OutputFailed as error:
-                self._lost(error)
-            except Exception as error:  # noqa: BLE001  # one partition's bug stops that one
-                self._bug(error)
 
     async def pump(self) -> None:
         """Side inputs have advanced: go on where a tick waited."""
         async with self.lock:
             if self.state is not None and self.gate is not Gate.STOPPED:
-                try:
+                async with self._guarded():
                     await self._pump()
-                except OutputFailed as error:
-                    self._lost(error)
-                except Exception as error:  # noqa: BLE001  # same
-                    self._bug(error)
+
+    @asynccontextmanager
+    async def _guarded(self) -> AsyncIterator[None]:
+        """Whatever happens in here, no state whose outputs were not published becomes an image."""
+        try:
+            yield
+        except OutputFailed as error:
+            self._lost(f"an output was refused: {error}")
+        except asyncio.CancelledError:
+            self._lost("cancelled")
+            raise
+        except Exception as error:  # noqa: BLE001  # one partition's bug stops that one
+            self._bug(error)
 
     async def _through_gate(self, records: Sequence[Record]) -> Sequence[Record]:
         """The records to fold; shuts or opens the gate as their offsets say."""
@@ -277,9 +284,9 @@ class PartitionEngine:
         self.gate = gate
         self._ports.metrics.put("gate_open", self.partition, value=int(gate is Gate.OPEN))
 
-    def _lost(self, error: OutputFailed) -> None:
-        """Kafka refused an output: the image is the truth, fold again from it."""
-        log.warning("partition %d begins again from its image: %s", self.partition, error)
+    def _lost(self, why: str) -> None:
+        """Folded, but not said: the image is the truth, fold again from it."""
+        log.warning("partition %d begins again from its image: %s", self.partition, why)
         self.restart()
         self._ports.recover(self.partition)
 
@@ -288,4 +295,5 @@ class PartitionEngine:
             "partition %d stops after offset %d: a bug", self.partition, self.at, exc_info=error
         )
         self._ports.metrics.add("bugs_total", self.partition)
+        self.broken = True
         self.stop()

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 LINGER_MS = 5
 BATCH_BYTES = 128 * 1024
+STOP_S = 1.0
+RETRY_S = 1.0
 
 
 class OutputFailed(Exception):
@@ -47,10 +49,12 @@ class Outputs:
         self._room = asyncio.Event()
         self._room.set()
         self._renewing = asyncio.Lock()
+        self._refused = False
+        self._ready = asyncio.Event()
 
     async def start(self) -> None:
-        """Connect."""
-        self._producer = AIOKafkaProducer(
+        """Connect. Raises KafkaError."""
+        producer = AIOKafkaProducer(
             bootstrap_servers=self._settings.brokers,
             enable_idempotence=True,
             acks="all",
@@ -58,24 +62,48 @@ class Outputs:
             max_batch_size=BATCH_BYTES,
             request_timeout_ms=int(self._settings.request_timeout_s * 1000),
         )
-        await self._producer.start()
+        try:
+            await producer.start()
+        except KafkaError:
+            await producer.stop()
+            raise
+        self._producer = producer
+        self._refused = False
+        self._ready.set()
 
     async def stop(self) -> None:
         """Flush and disconnect."""
+        self._ready.clear()
         if self._producer is not None:
             await self._producer.stop()
             self._producer = None
 
     async def renew(self) -> None:
-        """A new producer, after one that failed: an idempotent one may not go on after a loss."""
+        """A new producer after a refusal; does nothing when another caller has renewed it.
+
+        An idempotent producer may not go on after it gave a batch up: the broker would refuse all
+        that follows. What the old one still had is counted as refused. Waits for the broker.
+        """
         async with self._renewing:
+            if not self._refused:
+                return
+            self._ready.clear()
             old, self._producer = self._producer, None
             if old is not None:
                 try:
-                    await asyncio.wait_for(old.stop(), 1.0)
+                    await asyncio.wait_for(old.stop(), STOP_S)
                 except (KafkaError, TimeoutError) as error:
-                    log.warning("the failed producer did not stop in order: %s", error)
-            await self.start()
+                    log.warning("the producer that was refused did not stop in order: %r", error)
+            for future in [one for waiting in self._unacked.values() for one in waiting]:
+                future.cancel()
+            while True:
+                try:
+                    await self.start()
+                except KafkaError as error:
+                    log.warning("no new producer yet: %r", error)
+                    await asyncio.sleep(RETRY_S)
+                else:
+                    return
 
     async def publish(self, partition: int, outputs: Iterable[Output]) -> None:
         """Hand outputs of one partition to the producer, in order; waits while too many are out.
@@ -103,11 +131,19 @@ class Outputs:
             self._track(partition, output.topic, future)
 
     async def tick(self, tick: Tick) -> None:
-        """Write a tick into its partition; returns when Kafka has it, and tells the clock."""
-        future = await self._send(
-            "samples", None, codec.encode(tick), tick.partition, codec.TICK_HEADERS
-        )
-        appended = await future
+        """Write a tick into its partition; returns when Kafka has it, and tells the clock.
+
+        Raises OutputFailed; then there is a new producer for the next one.
+        """
+        try:
+            future = await self._send(
+                "samples", None, codec.encode(tick), tick.partition, codec.TICK_HEADERS
+            )
+            appended = await future
+        except KafkaError as error:
+            self._refused = True
+            await self.renew()
+            raise OutputFailed(repr(error)) from error
         self._clock.saw(appended.timestamp, monotonic())
 
     def unacked(self, partition: int) -> Sequence[asyncio.Future[Any]]:
@@ -138,8 +174,9 @@ class Outputs:
         partition: int,
         headers: codec.Headers,
     ) -> asyncio.Future[Any]:
+        await self._ready.wait()
         if self._producer is None:
-            raise OutputFailed("the producer is being renewed")
+            raise OutputFailed("stopped")
         try:
             future: asyncio.Future[Any] = await self._producer.send(
                 self._settings.topic(topic),
@@ -149,6 +186,7 @@ class Outputs:
                 headers=headers,
             )
         except KafkaError as error:
+            self._refused = True
             raise OutputFailed(repr(error)) from error
         return future
 
@@ -167,6 +205,7 @@ class Outputs:
             self._metrics.put("outputs_inflight", value=self._inflight)
             if future.cancelled() or future.exception() is not None:
                 self._metrics.add("outputs_failed_total", topic)
+                self._refused = True
                 if self._unacked.get(partition) is waiting:
                     error = None if future.cancelled() else future.exception()
                     self._failed[partition] = error or OutputFailed("cancelled")

@@ -220,7 +220,7 @@ class Worker:
 
     def _output_lost(self, partition: int) -> None:
         engine = self.engines.get(partition)
-        if engine is not None:
+        if engine is not None and not self._stopping.is_set():
             self._spawn(self._again(engine))
 
     async def _again(self, engine: PartitionEngine) -> None:

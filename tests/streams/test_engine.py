@@ -281,6 +281,26 @@ async def test_a_bug_stops_the_partition_and_raises_nothing() -> None:
     state.side = None  # no state looks like this
     await engine.deliver([tick_at(0)])
     assert engine.gate is Gate.STOPPED
+    assert engine.broken, "no image is cut of a state that may be half folded"
     assert world.metrics.value("bugs_total") == 1
     await engine.deliver([tick_at(0)])
     assert world.metrics.value("ignored_total") == 1
+
+
+async def test_a_state_whose_outputs_were_not_said_is_given_up() -> None:
+    world = World()
+    engine = world.engine()
+
+    async def never(partition: int, outputs: Iterable[Output]) -> None:
+        del partition, outputs
+        await asyncio.Event().wait()
+
+    object.__setattr__(engine._ports, "publish", never)
+    delivery = asyncio.create_task(engine.deliver([tick_at(0)]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    delivery.cancel()
+    await asyncio.gather(delivery, return_exceptions=True)
+    assert delivery.cancelled()
+    assert engine.state is None, "no image can be cut of it"
+    assert world.recovers == [0]

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from aiokafka.errors import KafkaError
 
+from agents.log import Output
+from schemas.records import Cause, Decision
 from streams.checker import check
 from streams.dev_broker import DevBroker
+from streams.worker import Worker
 from tests.streams.fleet_kit import (
     WorkerProcess,
     end,
@@ -21,6 +24,7 @@ from tests.streams.fleet_kit import (
     sending,
     until,
 )
+from tests.streams.test_worker_rules import running, settings_of
 
 WHOLE_AGAIN_S = 15.0
 
@@ -63,3 +67,36 @@ async def test_whole_again_after_an_outage(how: str, prefix: str, tmp_path: Path
         assert verdict.ok, verdict.as_json()
         print(f"\n{how}: whole {took:.1f} s after the broker's return")
         assert took <= WHOLE_AGAIN_S
+
+
+async def test_refused_outputs_are_said_again_from_the_image(prefix: str, tmp_path: Path) -> None:
+    """A broker that hangs longer than a producer waits: batches are given up, none is lost."""
+    async with DevBroker(data=tmp_path / "kafka") as own, fleet(own.bootstrap, prefix) as one:
+        worker = Worker(settings_of(one, request_timeout_s=3.0))
+        async with running(worker):
+            await until(lambda: worker.port > 0 and not worker.why_not_ready(), 20, "ready")
+            async with sending(one, 0.1):
+                await until(lambda: worker.metrics.value("images_total") >= 2, 15, "images")
+            stuck = [Output("decisions", b"x", record(p), 0, "x", "health") for p in range(2)]
+            await asyncio.to_thread(own.pause)
+            for partition, output in enumerate(stuck):
+                await worker.outputs.publish(partition, [output])
+            await until(lambda: worker.metrics.value("outputs_failed_total") >= 2, 20, "refused")
+            await asyncio.to_thread(own.resume)
+            ticks = worker.metrics.value("ticks_total")
+            await until(lambda: worker.metrics.value("ticks_total") >= ticks + 4, 25, "ticks again")
+
+            async def whole() -> bool:
+                await one.round()
+                await asyncio.sleep(0.3)
+                return all(e.at >= one.acknowledged[p] for p, e in worker.engines.items())
+
+            await until(whole, 20, "whole again")
+            assert worker.metrics.value("recovery_seconds_count") >= 4, "both from their images"
+        verdict = await check(own.bootstrap, prefix)
+        assert verdict.missing == verdict.differing == verdict.images_differing == 0, verdict
+
+
+def record(partition: int) -> Decision:
+    """A decision nobody's law made, to be refused."""
+    return Decision("health", Cause(1, partition, 0, 0, "", 1), ("x",), ("staged",))

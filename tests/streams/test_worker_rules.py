@@ -219,7 +219,10 @@ async def test_rule10_lost_images_hold_what_is_lent(broker: DevBroker, prefix: s
                 lambda: (
                     len(worker.engines) == 2
                     and all(
-                        not e.mute_until and e.at > ends[p] + 20 for p, e in worker.engines.items()
+                        not e.mute_until
+                        and e.at > ends[p] + 20
+                        and worker.metrics.value("ticks_total", partition=str(p)) >= 2
+                        for p, e in worker.engines.items()
                     )
                 ),
                 20,
