@@ -165,10 +165,11 @@ class Answers:
         }
 
     def _recall(self) -> None:
-        """Order, answers and ceiling of the start before."""
+        """Order, answers, ceiling and cool-down of the start before."""
         state = self._journal.state
         self._lease.newest.update({d: (o[0], o[1]) for d, o in state.newest.items()})
         self._lease.granted_milli = state.granted_milli
+        self._lease.evicted_mono_us = state.evicted_mono_us
         for line in state.commands.values():
             self._lease.remember(
                 Ack(

@@ -41,6 +41,7 @@ class Remembered:
     newest: dict[str, list[int]] = field(default_factory=dict)  # decider -> [incarnation, offset]
     granted_milli: int | None = None
     in_force_milli: int | None = None
+    evicted_mono_us: int | None = None  # when the last eviction began, by this kernel's clock
     broken_lines: int = 0
 
 
@@ -62,8 +63,7 @@ class Journal:
         self._fsync, self._max_bytes, self._write = fsync, max_bytes, write
         self.state, whole = _read(self._path)
         if self.state.kernel_boot != kernel_boot:
-            self.state.originals.clear()
-            self.state.in_force_milli = None
+            _forget_kernel(self.state)
             self.state.kernel_boot = kernel_boot
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
         os.ftruncate(self._descriptor, whole)
@@ -158,8 +158,7 @@ def _fold(state: Remembered, line: Line) -> None:
     kind = line["kind"]
     if kind == "boot":
         if line["kernel_boot"] != state.kernel_boot:
-            state.originals.clear()
-            state.in_force_milli = None
+            _forget_kernel(state)
         if state.boot:
             state.superseded = [*state.superseded[-63:], state.boot]
         state.boot, state.kernel_boot = line["boot"], line["kernel_boot"]
@@ -183,8 +182,17 @@ def _fold(state: Remembered, line: Line) -> None:
             setattr(state, name, line[name])
 
 
+def _forget_kernel(state: Remembered) -> None:
+    """Another start of the kernel: groups, quotas and the monotonic clock are new."""
+    state.originals.clear()
+    state.in_force_milli = None
+    state.evicted_mono_us = None
+
+
 def _fold_command(state: Remembered, line: Line) -> None:
     """Commands by id, and the newest order a decider; local acts have no place in the order."""
+    if line["kind"] == "intent":
+        state.evicted_mono_us = line["mono_us"]
     if line["source"] == "command" and line["outcome"] != "duplicate":
         order = [line["incarnation"], line["offset"]]
         if line["decider"] == "suppress":
@@ -209,4 +217,5 @@ def _standing(state: Remembered) -> Line:
         "newest": state.newest,
         "granted_milli": state.granted_milli,
         "in_force_milli": state.in_force_milli,
+        "evicted_mono_us": state.evicted_mono_us,
     }
