@@ -34,7 +34,13 @@ from node_agent.cgroup.handles import (
 )
 from node_agent.cgroup.layout import Layout
 from node_agent.inventory import Census, InventorySource
-from node_agent.signals import BEST_EFFORT_SIGNALS, GROUP_SIGNALS, NODE_SIGNALS, runq_wait
+from node_agent.signals import (
+    BEST_EFFORT_SIGNALS,
+    GROUP_SIGNALS,
+    NODE_SIGNALS,
+    node_cpu,
+    runq_wait,
+)
 from node_agent.signals.base import GroupSignal, Input, Value
 from node_agent.signals.cadence import SECOND_MS, Cadence
 from node_agent.signals.meter import Meter, SamplerStats, SignalStats
@@ -107,6 +113,7 @@ class Sampler:
         self._machine = NodeFiles(layout.root, self._descriptors)
         self._best_effort: GroupFiles | None = None
         self._pods: list[GroupFiles] = []
+        self._busy = node_cpu.exact(layout)
         self._waits = runq_wait.RunqWait(layout.root, period_ms)
         self._census: Census | None = None
         self._seq = 0
@@ -222,6 +229,10 @@ class Sampler:
                     read = (source.file,)
                     values = meter.read(self._machine, read, source.parse, now_us)
                     columns |= _named(source.columns, values)
+            if signal is node_cpu and self._busy is not None:
+                read = (self._busy.file,)
+                values = meter.read(self._machine, read, self._busy.parse, now_us)
+                columns |= _named(self._busy.columns, values)
             meter.book()
         for step in self._best_effort_steps:
             meter = Meter(step.stats)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+from pathlib import Path
 from types import ModuleType
 from typing import cast
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_agent.cgroup.files import FILES
+from node_agent.cgroup.layout import Hierarchy, Layout
 from node_agent.signals import (
     BEST_EFFORT_SIGNALS,
     GROUP_SIGNALS,
@@ -189,3 +191,21 @@ def test_no_signal_knows_a_path() -> None:
         tree = ast.parse(inspect.getsource(module))
         literals = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
         assert not literals & (names - {None}), module.__name__
+
+
+def test_busy_is_exact_where_the_root_of_cpuacct_is_seen(tmp_path: Path) -> None:
+    mount = tmp_path / "sys/fs/cgroup/cpuacct"
+    mount.mkdir(parents=True)
+    (mount / "cpuacct.usage").write_text("7000000\n")
+    layout = Layout(str(tmp_path), {"cpuacct": Hierarchy(1, str(mount))}, None)
+    assert node_cpu.exact(layout) is None  # a container's part of the tree is not the machine
+    (mount / "release_agent").write_text("\n")
+    source = node_cpu.exact(layout)
+    assert source is not None
+    assert (source.columns, source.file) == (
+        ("cpu_busy_us",),
+        "sys/fs/cgroup/cpuacct/cpuacct.usage",
+    )
+    assert source.parse((mount / "cpuacct.usage").read_bytes()) == (7_000,)
+    v2 = Layout(str(tmp_path), {"cpuacct": Hierarchy(2, str(mount))}, None)
+    assert node_cpu.exact(v2) is None
