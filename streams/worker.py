@@ -217,6 +217,7 @@ class Worker:
         self._seeks.pop(partition, None)
         self.side.release(partition)
         self.outputs.forget(partition)
+        self.metrics.put("lag_records", partition, value=0)  # another's now
 
     def _output_lost(self, partition: int) -> None:
         engine = self.engines.get(partition)

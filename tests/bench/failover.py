@@ -148,7 +148,7 @@ def replay(stage: Stage, calm_s: float) -> tuple[int, int]:
 
 
 def forget(stage: Stage) -> int:
-    """Both end in order, the group is deleted; how many partitions began cold."""
+    """Both end in order, the group is deleted; returns how many partitions began cold."""
     stage.end_workers()
     stage.forget_group()
     both = [stage.start_worker() for _ in range(2)]
@@ -178,13 +178,12 @@ def play(stage: Stage, rounds: int, calm_s: float) -> Found:
     after_pause = first_decisions_s([paused], said)
     say(f"played for {played:.0f} s; the checker refolds the log")
     verdict = check_all(stage.brokers, stage.prefix, stage.journals, CHECKERS, "load")
-    load = stage.summaries.get("load", {"samples": 0})
     return Found(
         decisions_s=[each for each in decisions if each is not None],
         undecided=decisions.count(None),
         zombie_s=[each for each in after_pause if each is not None],
         verdict=verdict,
-        acknowledged=load["samples"],
+        acknowledged=stage.summaries["load"]["samples"],
         in_log=verdict.samples,
         refused=refused,
         cold=cold,
@@ -243,8 +242,8 @@ def warm_again(stage: Stage, lost_at: dict[int, int]) -> bool:
     return len(warm) >= stage.plan.lease_nodes
 
 
-def judge(found: Found, hold: Hold, plan: Plan, rounds: int) -> tuple[dict[str, Any], list[Goal]]:
-    """Figures and goals."""
+def judge_play(found: Found, plan: Plan, rounds: int) -> tuple[dict[str, Any], list[Goal]]:
+    """Figures and goals of the first installation."""
     verdict = found.verdict
     middle = median(found.decisions_s)
     longest = max(found.decisions_s, default=None) if not found.undecided else None
@@ -252,24 +251,16 @@ def judge(found: Found, hold: Hold, plan: Plan, rounds: int) -> tuple[dict[str, 
         "nodes": plan.nodes + plan.lease_nodes,
         "pods_per_node": plan.pods,
         "samples_per_s_asked": plan.rate,
-        "samples_per_s": found.summaries.get("load", {}).get("samples_per_s"),
+        "samples_per_s": found.summaries["load"]["samples_per_s"],
         "partitions": plan.partitions,
         "kills": rounds,
         "orphaned_partitions": len(found.decisions_s) + found.undecided,
-        "first_decision_median_s": middle,
-        "first_decision_max_s": longest,
         "first_decision_after_pause_max_s": max(found.zombie_s, default=None),
         "samples_acknowledged": found.acknowledged,
-        "samples_lost": found.lost(),
-        "faults": found.faults(),
         "verdict": verdict.as_json(),
-        "broken_images_passed_over": found.refused,
         "acks_of_nodes": found.summaries["lease"]["acks"],
-        "hold": asdict(hold),
         **{f"{name}_s": value for name, value in found.seconds.items()},
-        "load_average": os.getloadavg()[0],
     }
-    figures = {k: round(v, 3) if isinstance(v, float) else v for k, v in figures.items()}
     return figures, [
         Goal("first_decision_median_s", middle, MEDIAN_S),
         Goal("first_decision_max_s", longest, LONGEST_S),
@@ -279,6 +270,12 @@ def judge(found: Found, hold: Hold, plan: Plan, rounds: int) -> tuple[dict[str, 
         Goal("commands_applied", verdict.commands_applied, 1, "at_least"),
         Goal("broken_images_passed_over", found.refused, plan.partitions, "at_least"),
         Goal("workers_ended_badly", sum(code != 0 for code in found.exits), 0),
+    ]
+
+
+def judge_loss(hold: Hold) -> tuple[dict[str, Any], list[Goal]]:
+    """Figures and goals of the second."""
+    return {"hold": asdict(hold)}, [
         Goal("nodes_held_while_offered_more", hold.nodes_above, 1, "at_least"),
         Goal("nodes_held_with_something_lent", hold.nodes_lent, 1, "at_least"),
         Goal("nodes_not_held", len(hold.silent_nodes) + len(hold.wrong) + len(hold.early), 0),
@@ -294,7 +291,7 @@ def main() -> int:
     options.add_argument("--rounds", type=int, default=10)
     options.add_argument("--calm", type=float, default=6.0, help="seconds before each disaster")
     options.add_argument("--image-interval", type=float, help="seconds; default: the worker's own")
-    options.add_argument("--only", choices=["lost"], help="the second installation alone")
+    options.add_argument("--only", choices=["loss", "kills"], help="one installation alone")
     options.add_argument("--keep", type=Path, help="folder for logs and journals")
     chosen = options.parse_args()
     interval = chosen.image_interval or WorkerSettings("").image_interval_s
@@ -305,19 +302,32 @@ def main() -> int:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as scratch, DevBroker(say=say) as broker:
         folder = chosen.keep or Path(scratch)
-        hold = lose_in(broker.bootstrap, "lost.", folder / "lost", nodes=40, partitions=6)
-        say(f"  {hold}")
-        if chosen.only:
-            return int(bool(hold.silent_nodes or hold.wrong or hold.early))
-        found = play_in(broker.bootstrap, "bench.", plan, folder / "main", chosen)
-    return finish("failover", *judge(found, hold, plan, chosen.rounds))
+        figures: dict[str, Any] = {}
+        goals: list[Goal] = []
+        if chosen.only != "kills":
+            hold = lose_in(broker.bootstrap, "lost.", folder / "lost", nodes=40, partitions=6)
+            say(f"lost images: {hold}")
+            more, goals = judge_loss(hold)
+            figures |= more
+        if chosen.only != "loss":
+            found = play_in(
+                broker.bootstrap, "bench.", plan, folder / "kills", chosen.rounds, chosen.calm
+            )
+            more, others = judge_play(found, plan, chosen.rounds)
+            figures |= more
+            goals += others
+    figures["load_average"] = os.getloadavg()[0]
+    figures = {k: round(v, 3) if isinstance(v, float) else v for k, v in figures.items()}
+    return finish("failover", figures, goals)
 
 
-def play_in(brokers: str, prefix: str, plan: Plan, folder: Path, chosen: Any) -> Found:
+def play_in(
+    brokers: str, prefix: str, plan: Plan, folder: Path, rounds: int, calm_s: float
+) -> Found:
     """`play`, and nothing left behind."""
     stage = Stage(brokers, prefix, plan, folder)
     try:
-        return play(stage, chosen.rounds, chosen.calm)
+        return play(stage, rounds, calm_s)
     finally:
         stage.close()
 

@@ -95,10 +95,17 @@ class Stage:
             ended = [w.log.name for w in self.workers if w.process.poll() not in (None, 0, -9)]
             dead = [name for name, process in self._fleets.items() if process.poll() is not None]
             if late or ended or dead:
-                tails = "\n".join(f"{w.log.name}:\n{w.text[-1500:]}" for w in self.live())
+                tails = "\n".join(self._sight(worker) for worker in self.live())
                 raise AssertionError(f"not {what}; workers {ended}, fleets {dead} ended\n{tails}")
             time.sleep(POLL_S)
         return time.monotonic() - begun
+
+    @staticmethod
+    def _sight(worker: WorkerProcess) -> str:
+        """What a worker says of itself, and the tail of its log."""
+        gates, lag = open_partitions(worker), worker.metric("lag_records")
+        ready = worker.get("/readyz")[1].strip()
+        return f"{worker.log.name}: open {gates}, behind {lag}, {ready}\n{worker.text[-1500:]}"
 
     def live(self) -> list[WorkerProcess]:
         """Workers that run (a stopped one counts)."""
