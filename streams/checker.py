@@ -24,7 +24,7 @@ from schemas.errors import BadRecord
 from schemas.topics import full_name
 from streams import topic_reader
 from streams.engine import PartitionEngine, Ports
-from streams.images import Chunk, read_chunk, unpack
+from streams.images import Chunk, is_whole, read_chunk, unpack
 from streams.metrics import Metrics
 from streams.side_inputs import SideLog, decode
 from streams.topics_admin import installation_of
@@ -212,7 +212,7 @@ class _Partition:
         by_at: dict[int, list[list[Chunk]]] = {}
         for chunks in cuts.values():
             one = next(iter(chunks.values()))
-            if len(chunks) == one.n:
+            if is_whole(chunks):
                 by_at.setdefault(one.at, []).append([chunks[i] for i in sorted(chunks)])
             else:
                 self._verdict.images_half += 1

@@ -110,11 +110,20 @@ def read_chunk(raw: bytes) -> Chunk:
     return Chunk(payload=payload, **said)
 
 
+def is_whole(chunks: dict[int, Chunk]) -> bool:
+    """Whether all chunks of a cut are there, by number, and together are what they promise."""
+    one = next(iter(chunks.values()))
+    if len(chunks) != one.n:
+        return False
+    digest = hashlib.sha256()
+    for i in sorted(chunks):
+        digest.update(chunks[i].payload)
+    return digest.hexdigest() == one.whole
+
+
 def unpack(chunks: list[Chunk]) -> PartitionState:
-    """The state in the chunks of one cut, in order. Raises ValueError."""
+    """The state in the chunks of one whole cut, in order. Raises ValueError."""
     frame = b"".join(chunk.payload for chunk in chunks)
-    if hashlib.sha256(frame).hexdigest() != chunks[0].whole:
-        raise ValueError("checksum")
     raw = zstd.decompress(frame)
     (length,) = _U32.unpack_from(raw)
     said = orjson.loads(raw[4 : 4 + length])
@@ -179,7 +188,7 @@ class ImageReader:
         """The state of the complete, valid image with the highest `at` below ``end``; or None.
 
         Half images, bad checksums and those of another law version or incarnation are passed over
-        and counted. Reads back from the end, until `ENOUGH` complete images are seen.
+        and counted. Reads back from the end, until `ENOUGH` whole images are seen.
         """
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._settings.brokers,
@@ -229,10 +238,10 @@ class ImageReader:
                     cuts.setdefault(chunk.cut, {})[chunk.i] = chunk
 
     def _fits(self, chunks: dict[int, Chunk], incarnation: int, end: int) -> bool:
-        """Whether an image is complete and ours to use."""
+        """Whether an image is whole and ours to use."""
         one = next(iter(chunks.values()))
         ours = one.incarnation == incarnation and one.law_version == LAW_VERSION
-        return ours and one.at < end and len(chunks) == one.n
+        return ours and one.at < end and is_whole(chunks)
 
     def _best(
         self, cuts: dict[str, dict[int, Chunk]], incarnation: int, end: int
