@@ -70,6 +70,7 @@ class Folded:
     memory_available: Ints
     quota_milli: Ints  # in force; -1 none
     quota_known: Bools
+    told_apart: Bools  # each pod's use is known, so what is left is the system's
     sums: Array  # [w, SUMS]
     slots: Ints
     owner: Ints
@@ -110,6 +111,7 @@ def fold(state: PartitionState, wave: Wave) -> Folded:
         memory_available=available,
         quota_milli=quota,
         quota_known=payloads.node_has[:, QUOTA],
+        told_apart=known.copy(),
         sums=np.full((len(rows), len(SUMS)), ABSENT, dtype=np.int64),
         slots=slots,
         owner=owner,
@@ -228,6 +230,7 @@ def _pod_rates(state: PartitionState, folded: Folded, event_ms: Ints) -> tuple[I
     capacity = state.nodes["capacity"].take(folded.rows, axis=0)[:, 0].take(owner)
     rate = rate_milli(now, last, elapsed_us, capacity)
     rate[~has | (last_us < 0)] = ABSENT
+    folded.told_apart[owner[has & (last_us < 0)]] = False  # a first reading: the next has a rate
     pods["counter"][slots] = np.where(has, now, last)
     pods["counter_us"][slots] = np.where(has, mono_us, last_us)
     return _keep_last(state, "milli", slots, rate, event_ms), rate
@@ -270,6 +273,7 @@ def _note_nodes(state: PartitionState, folded: Folded) -> None:
     system = np.where(
         (usage >= 0) & folded.known[:, None], np.maximum(usage - sums[:, :2], 0), ABSENT
     )
+    system[:, 0] = np.where(folded.told_apart, system[:, 0], ABSENT)
     online = np.where(folded.known[:, None], sums[:, ONLINE : ONLINE_B + 1], ABSENT)
     online[:, 0] = np.where(folded.node_milli >= 0, online[:, 0], ABSENT)
     values = np.stack([online, system, usage], axis=1)

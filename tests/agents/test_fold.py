@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from agents import fold
 from agents.columns import Payloads
 from agents.fold import rate_milli
+from agents.windows import SERIES
 from schemas import packed
 from schemas.columns import POD_COLUMNS
 from schemas.records import NodeSample
@@ -156,3 +157,26 @@ def test_columns_read_side_by_side_equal_columns_read_one_by_one(data: st.DataOb
         for v, h in zip(payloads.node[:, 0].tolist(), payloads.node_has[:, 0].tolist(), strict=True)
     ]
     assert busy == [value for value, _ in expected]
+
+
+def test_the_first_second_of_a_new_pod_is_not_the_systems() -> None:
+    node = Node(pods=(online("a"),))
+    world = World(WARM, node)
+    world.run(node, 5, milli=[1000], system=100)
+    node.pods, node.rev = (*node.pods, best_effort("b")), 2
+    world.know(node)
+    world.run(node, 5, milli=[1000, 3000], system=100)
+    assert max(world.value(node, "ring")[SERIES.index("system_milli")]) == 100
+
+
+@pytest.mark.parametrize("column", ["cpu_busy_us", "cpu_usage_us", "memory_used_bytes"])
+def test_r3_a_transient_zero_is_neither_a_reset_nor_an_empty_pod(column: str) -> None:
+    node = Node(pods=(online("a"), best_effort("b")))
+    world = World(WARM, node)
+    world.run(node, 5, system=100)
+    before = world.value(node, "ring")
+    zero = 0 if column == "cpu_busy_us" else [0, 0]
+    world.run(node, 1, system=100, more={column: zero})
+    world.run(node, 4, system=100)
+    after = world.value(node, "ring")
+    assert [max(series) for series in after] == [max(series) for series in before]
