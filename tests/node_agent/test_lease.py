@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from node_agent.lease import BrokerClock, NodeLease, Verdict
+from node_agent.lease import SIGHTINGS, BrokerClock, NodeLease, Verdict
 from schemas.policy import EvictMemory, Policy, Suppress
 from schemas.records import Ack, Cause, Command, Lease, PodFact
 
@@ -243,6 +243,16 @@ def test_r13_broker_time_is_the_closest_acknowledgement_and_no_wall_clock() -> N
     clock.acknowledged(LOG_AHEAD_MS + 1003, 1_000_000)  # a quick one
     clock.acknowledged(LOG_AHEAD_MS + 9000, 2_000_000)  # slow again
     assert clock.now_ms(3_000_000) == LOG_AHEAD_MS + 3003
+
+
+def test_r13_a_clock_that_stood_still_is_found_out() -> None:
+    clock = BrokerClock()
+    for second in range(10):
+        clock.acknowledged(1_000 * second, 1_000_000 * second)
+    halted_ms = 60_000
+    for second in range(10, 10 + SIGHTINGS):
+        clock.acknowledged(halted_ms + 1_000 * second, 1_000_000 * second)
+    assert clock.now_ms(20_000_000) == halted_ms + 20_000
 
 
 def test_r13_without_broker_time_nothing_is_live() -> None:
