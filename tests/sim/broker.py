@@ -20,7 +20,7 @@ class BrokerDown(Exception):
     """Nobody answers."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Record:
     """What a consumer gets; the names are those of aiokafka's ConsumerRecord."""
 

@@ -83,7 +83,9 @@ def _refold(cluster: Cluster, partition: int) -> None:
         state = PartitionState.from_arrays(*base.to_arrays())
     outputs, letters = fold_log(cluster, state, live.at, Random(cluster.report.seed))
     if state.digest() != live.digest():
-        detail = f"partition {partition}, from {base.at + 1 if base else 0}: {_differing(state, live)}"
+        detail = (
+            f"partition {partition}, from {base.at + 1 if base else 0}: {_differing(state, live)}"
+        )
         _broken(cluster, "refold_equals_live", detail)
     if base is None:
         _same_outputs(cluster, partition, [*outputs, *letters], live.at)
@@ -139,7 +141,7 @@ def _same_outputs(cluster: Cluster, partition: int, folded: list[Output], at: in
 def _letters(cluster: Cluster) -> None:
     """Each malformed sample has its dead letter, and nothing else has one but refusals by law."""
     for place, kind in cluster.bad.items():
-        topic, partition, offset = place
+        topic, partition, _ = place
         if topic != "samples":
             continue
         cold = cluster.cold.get(partition)

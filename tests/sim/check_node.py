@@ -87,7 +87,11 @@ class NodeCheck:
         seen = self._of(node)
         held = seen.standing
         order = (lease.cause.incarnation, lease.cause.offset)
-        if held is not None and order[0] == held.cause.incarnation and order[1] >= held.cause.offset:
+        if (
+            held is not None
+            and order[0] == held.cause.incarnation
+            and order[1] >= held.cause.offset
+        ):
             seen.expires_ms = max(seen.expires_ms, lease.expires_log_ms)
             self._grant(seen)
 
@@ -125,7 +129,7 @@ class NodeCheck:
             self._broken("blast_radius", f"{node.name}: the local gate took more than one pod")
         seen.evicted_ms, seen.evicting = now_ms, act
 
-    def quota(self, node: SimNode, before: int, after: int) -> None:
+    def quota(self) -> None:
         self.report.figures["quota_writes"] += 1
 
     def before(self, nodes: list[SimNode]) -> None:

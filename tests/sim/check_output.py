@@ -77,9 +77,7 @@ class OutputCheck:
                 whole = (record.cpu_terms["capacity"], record.memory_terms["capacity"])
                 # A fall that was real and too small to be said may lie between.
                 hidden = [max(b // 10, w // 100) for b, w in zip(before, whole, strict=True)]
-                least = [
-                    min(owed, b - h) for owed, b, h in zip(lent, before, hidden, strict=True)
-                ]
+                least = [min(owed, b - h) for owed, b, h in zip(lent, before, hidden, strict=True)]
             if any(amount < owed for amount, owed in zip(amounts, least, strict=True)):
                 self._broken("doubt_keeps_what_is_lent", f"{record} after {last}")
             if record.new_work:

@@ -165,7 +165,7 @@ class Cluster:
         """Put something there that nobody can read."""
         log = self.broker.whole("samples", partition)
         good: Record | None = next((r for r in reversed(log) if r.key is not None), None)
-        key, value, headers = b"n0", noise, codec.PACKED_HEADERS
+        key, value, headers = b"n0", bytearray(noise), codec.PACKED_HEADERS
         if topic != "samples":
             headers = codec.JSON_HEADERS
         elif good is not None and good.value is not None and kind > 0:

@@ -182,7 +182,9 @@ def forged(cluster: Cluster, dice: Random, at_ms: int) -> Events:
         seen = codec.decode(Command, node.spare[-1].value or b"")
         head = cluster.broker.end("samples", node.partition) - 1
         number, now_ms = len(cluster.report.story), cluster.broker.now_ms
-        said = forge(replace(seen, cause=replace(seen.cause, offset=head)), node, kind, number, now_ms)
+        said = forge(
+            replace(seen, cause=replace(seen.cause, offset=head)), node, kind, number, now_ms
+        )
         cluster.broker.append("commands", node.partition, node.key, codec.encode(said))
 
     yield at_ms, f"a command to {node.name} that must not work: {kind}", act
@@ -232,6 +234,7 @@ def second_stage(cluster: Cluster, dice: Random, at_ms: int) -> Events:
 def inventory(cluster: Cluster, dice: Random, at_ms: int) -> Events:
     node = dice.choice(cluster.nodes)
     if dice.random() < 0.4:
+
         def tombstone() -> None:
             if cluster.broker.up:
                 cluster.broker.append("inventory", node.partition, node.key, None)

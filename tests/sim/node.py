@@ -46,7 +46,7 @@ class Witness(Protocol):
     def renewed(self, node: SimNode, lease: Lease) -> None: ...
     def acked(self, node: SimNode, ack: Ack) -> None: ...
     def killed(self, node: SimNode, uid: str, was_there: bool) -> None: ...
-    def quota(self, node: SimNode, before: int, after: int) -> None: ...
+    def quota(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -74,8 +74,8 @@ class _FakeHold(Hold):
         kernel = self._node.kernel
         wanted = -1 if allow_milli is None else allow_milli
         if wanted != kernel.quota_milli:
-            before, kernel.quota_milli = kernel.quota_milli, wanted
-            self._node.witness.quota(self._node, before, wanted)
+            kernel.quota_milli = wanted
+            self._node.witness.quota()
         return kernel.quota_milli
 
     def idle(self) -> None:
@@ -87,7 +87,7 @@ class _Hands(Obey):
 
     node: SimNode
 
-    def _kill(self, trees: Any, victim: Any) -> Evicted:
+    def _kill(self, _trees: Any, victim: Any) -> Evicted:
         if self.node.faults.stubborn:
             return Evicted(1, empty=False, took_us=0)
         was_there = self.node.kernel.kill(victim.uid)
@@ -250,13 +250,16 @@ class SimNode:
             for at, parcel in enumerate(parcels):
                 try:
                     for _ in range(2 if self.faults.resend and parcel.is_sample else 1):
-                        done = self.broker.append(
-                            parcel.topic, self.partition, parcel.key, parcel.value, parcel.headers
-                        )
+                        self._send_one(agent, parcel)
                 except BrokerDown:
                     agent.spool.give_back(parcels[at:])
                     return
-                agent.obey.lease.clock.acknowledged(done.timestamp, self.kernel.mono_us)
+
+    def _send_one(self, agent: Agent, parcel: Parcel) -> None:
+        done = self.broker.append(
+            parcel.topic, self.partition, parcel.key, parcel.value, parcel.headers
+        )
+        agent.obey.lease.clock.acknowledged(done.timestamp, self.kernel.mono_us)
 
     def _facts(self) -> Inventory:
         kernel = self.kernel

@@ -111,9 +111,10 @@ class Bridge:
         lent, shown = self.view.lent.get(patch.node), self.observed.get(patch.node)
         if shown is not None and patch.order < shown.order:
             self._broken("bridge_in_order", f"{patch} after {shown}")
-        if patch.reason in DOUBT and lent is not None:
-            if amounts[0] < lent.cpu_milli or amounts[1] < lent.memory_bytes:
-                self._broken("doubt_keeps_what_is_lent", f"{patch}, lent {lent}")
+        if patch.reason not in DOUBT or lent is None:
+            return
+        if amounts[0] < lent.cpu_milli or amounts[1] < lent.memory_bytes:
+            self._broken("doubt_keeps_what_is_lent", f"{patch}, lent {lent}")
 
     def _broken(self, invariant: str, detail: str) -> None:
         self._report.broken(invariant, self._broker.now_ms - self._start_ms, detail)

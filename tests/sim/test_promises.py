@@ -1,8 +1,8 @@
-"""Promises R1, R3, R4, R6, R8, R12 and R13 at the level of a cluster, each by name."""
+"""Promises R1, R3 to R6, R8, R12 and R13 at the level of a cluster, each by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 import pytest
@@ -14,6 +14,7 @@ from tests.sim import faults
 from tests.sim.cluster import Cluster, run
 from tests.sim.faults import forge
 from tests.sim.findings import Report
+from tests.sim.kernel import GIB
 from tests.sim.node import SPOOL_PARCELS
 from tests.sim.plan import QUANTUM_MS, Plan
 from tests.sim.rule import allowed_milli
@@ -28,7 +29,7 @@ def plan(storm_ms: int, *, faults: int = 0, nodes: int = 3, ttl_ms: int = 8_000)
     )  # fmt: skip
 
 
-def at(moments: dict[int, Callable[[Cluster], None]]) -> Callable[[Cluster], None]:
+def at(moments: Mapping[int, Callable[[Cluster], None]]) -> Callable[[Cluster], None]:
     """Acts at moments (ms since the start), before their quantum."""
 
     def tweak(cluster: Cluster) -> None:
@@ -91,7 +92,9 @@ def test_r3_a_transient_zero_moves_nothing(column: str) -> None:
         cluster.calm = True
 
     moments: dict[int, Callable[[Cluster], None]] = {10_000: steady, 30_000: zero}
-    moments |= {ms: lambda cluster: after.append(note(cluster)) for ms in range(30_250, 40_000, 250)}
+    moments |= {
+        ms: lambda cluster: after.append(note(cluster)) for ms in range(30_250, 40_000, 250)
+    }
     whole(run(3, plan(41_000), at(moments)))
     assert len(before) == 6
     assert [each for each in after if each != before] == []
@@ -139,10 +142,33 @@ def test_r4_twice_is_once() -> None:
             node.crash()
             node.start()
 
-    moments: dict[int, Callable[[Cluster], None]] = dict.fromkeys(range(8_000, 30_000, 3_000), again)
+    moments: dict[int, Callable[[Cluster], None]] = dict.fromkeys(
+        range(8_000, 30_000, 3_000), again
+    )
     moments |= dict.fromkeys((15_500, 24_500), restart)
     report = whole(run(4, plan(32_000), at(moments)))
     assert report.figures["duplicate_acks"] > 50
+
+
+def test_r5_the_cool_down_outlives_the_agent() -> None:
+    """Memory is full for long; agents that have just evicted start anew, and wait."""
+
+    def surge(cluster: Cluster) -> None:
+        for node in cluster.nodes:
+            for _ in range(4):
+                node.kernel.place("best_effort", 500, 8 * GIB)
+            cluster.check.unsettle(node)
+
+    def restart(cluster: Cluster) -> None:
+        for node in cluster.nodes:
+            if node.kernel.killed:
+                node.crash()
+                node.start()
+
+    moments: dict[int, Callable[[Cluster], None]] = {
+        10_000: surge, 12_000: restart, 13_000: restart
+    }  # fmt: skip
+    assert whole(run(9, plan(30_000), at(moments))).figures["kills"] >= 4
 
 
 def test_r6_empty_never_means_all() -> None:
@@ -208,7 +234,7 @@ def test_r12_bounded_everything() -> None:
         for partition, worker in cluster.owner.items():
             state = worker.engines[partition].state
             assert state is not None
-            meta, arrays = state.to_arrays()
+            _, arrays = state.to_arrays()
             found["state"] += sum(array.nbytes for array in arrays.values())
             found["pods"] += state.pods.size
             found["rows"] += state.nodes.size
@@ -247,7 +273,7 @@ def test_r13_clocks_may_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     def lie(cluster: Cluster) -> None:
         dice = Random(cluster.at_ms)
         for node in cluster.nodes:
-            node.faults.wall_offset_ms = dice.choice((-3_600_000, 0, 3_600_000, -10**12))
+            node.faults.wall_offset_ms = dice.choice((-3_600_000, 0, 3_600_000, -(10**12)))
 
     moments = dict.fromkeys(range(0, 40_000, 4 * QUANTUM_MS), lie)
     for seed in range(130, 136):

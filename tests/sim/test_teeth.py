@@ -21,7 +21,6 @@ import agents.ticks
 import node_agent.actuators.pods
 import node_agent.lease
 import scheduler_bridge.reconcile
-import streams.engine
 import streams.intake
 import tests.sim.worker
 from node_agent.lease import NodeLease, Target
@@ -49,17 +48,17 @@ class Tooth:
 
 
 def raises_without_a_live_command(patch: Patch) -> None:
-    patch.setattr(NodeLease, "is_live", lambda self, mono_us: self.standing is not None)
+    patch.setattr(NodeLease, "is_live", lambda self, _: self.standing is not None)
 
 
 def order_is_not_compared(patch: Patch) -> None:
     numbers = count()
-    patch.setattr(node_agent.lease, "order_of", lambda cause: (7, next(numbers)))
+    patch.setattr(node_agent.lease, "order_of", lambda _: (7, next(numbers)))
 
 
 def answers_are_not_remembered(patch: Patch) -> None:
     order_is_not_compared(patch)
-    patch.setattr(NodeLease, "remember", lambda self, ack: None)
+    patch.setattr(NodeLease, "remember", lambda *_: None)
 
 
 def online_use_is_not_subtracted(patch: Patch) -> None:
@@ -94,8 +93,8 @@ def the_floor_is_zero(patch: Patch) -> None:
 
 def anybody_may_be_a_victim(patch: Patch) -> None:
     for module in (node_agent.lease, node_agent.actuators.pods):
-        patch.setattr(module, "refusal", lambda uid, facts: None)
-    patch.setattr(node_agent.actuators.pods, "inside", lambda path, root: (path,))
+        patch.setattr(module, "refusal", lambda *_: None)
+    patch.setattr(node_agent.actuators.pods, "inside", lambda path, _: (path,))
 
 
 def an_image_claims_less_than_it_holds(patch: Patch) -> None:
@@ -113,7 +112,7 @@ def an_image_claims_less_than_it_holds(patch: Patch) -> None:
 
 def outputs_depend_on_the_process(patch: Patch) -> None:
     numbers = count()
-    patch.setattr(agents.suppress, "_reason", lambda *args: f"lower {next(numbers)}")
+    patch.setattr(agents.suppress, "_reason", lambda *_: f"lower {next(numbers)}")
 
 
 def stale_counts_as_fresh(patch: Patch) -> None:
@@ -137,20 +136,18 @@ def zero_is_taken_at_its_word(patch: Patch) -> None:
     real = agents.evict_memory.decide
 
     def decide(state: Any, wave: Any, folded: Any, out: Any) -> None:
-        folded.memory_available = np.where(
-            folded.memory_available == 0, 1, folded.memory_available
-        )
+        folded.memory_available = np.where(folded.memory_available == 0, 1, folded.memory_available)
         real(state, wave, folded, out)
 
     patch.setattr(agents.evict_memory, "decide", decide)
 
 
 def evictions_have_no_budget(patch: Patch) -> None:
-    patch.setattr(agents.evict_memory, "_budget", lambda *args: (99, "memory_full"))
+    patch.setattr(agents.evict_memory, "_budget", lambda *_: (99, "memory_full"))
 
 
 def evictions_have_no_cool_down(patch: Patch) -> None:
-    patch.setattr(agents.evict_memory, "cooled", lambda *args: True)
+    patch.setattr(agents.evict_memory, "cooled", lambda *_: True)
     real = NodeLease._gate
 
     def gate(self: NodeLease, *args: Any) -> Any:
@@ -161,7 +158,7 @@ def evictions_have_no_cool_down(patch: Patch) -> None:
 
 
 def leases_are_not_written(patch: Patch) -> None:
-    patch.setattr(agents.ticks, "renew", lambda state, offset, out: None)
+    patch.setattr(agents.ticks, "renew", lambda *_: None)
 
 
 def any_encoding_is_read(patch: Patch) -> None:
@@ -169,7 +166,7 @@ def any_encoding_is_read(patch: Patch) -> None:
 
     def lenient(headers: Iterable[tuple[str, bytes | None]] | None) -> bytes:
         said = dict(headers or ())
-        return real([("enc", codec.ENC_PACKED), ("v", b"1")] if said["enc"] == b"riddle" else headers)
+        return real(codec.PACKED_HEADERS if said["enc"] == b"riddle" else headers)
 
     patch.setattr(codec, "encoding_of", lenient)
 
@@ -183,7 +180,7 @@ def a_bad_record_is_an_error(patch: Patch) -> None:
         except Exception as error:
             raise RuntimeError("unexpected") from error
 
-    patch.setattr(streams.engine.intake, "read", strict)
+    patch.setattr(streams.intake, "read", strict)
 
 
 def patches_come_in_any_order(patch: Patch) -> None:
@@ -191,7 +188,9 @@ def patches_come_in_any_order(patch: Patch) -> None:
 
 
 TEETH = (
-    Tooth("raise_needs_live_command", raises_without_a_live_command, (faults.forged, faults.outage)),
+    Tooth(
+        "raise_needs_live_command", raises_without_a_live_command, (faults.forged, faults.outage)
+    ),
     Tooth("order_never_back", order_is_not_compared, (faults.forged,)),
     Tooth("twice_is_once", answers_are_not_remembered, (faults.replayed,)),
     Tooth("within_law", online_use_is_not_subtracted, (faults.mute, faults.outage)),

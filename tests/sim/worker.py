@@ -208,10 +208,9 @@ class SimWorker:
                 if self.fail_after < 0:
                     self.fail_after = None
                     raise OutputFailed("refused")
-            if isinstance(output.record, Command):
-                if self.broker.now_ms >= output.record.expires_log_ms:
-                    self.withheld += 1
-                    continue
+            if self._expired(output):
+                self.withheld += 1
+                continue
             number = partition if topics.BY_NAME[output.topic].partitioned else 0
             try:
                 self.broker.append(output.topic, number, output.key or None, value)
@@ -219,7 +218,11 @@ class SimWorker:
                 raise OutputFailed("the broker is away") from None
             self.listener.said(self.name, partition, output, value)
 
-    def _seek(self, partition: int, offset: int, why: str) -> None:
+    def _expired(self, output: Output) -> bool:
+        said = output.record
+        return isinstance(said, Command) and self.broker.now_ms >= said.expires_log_ms
+
+    def _seek(self, partition: int, offset: int, _why: str) -> None:
         self.at[partition] = offset
 
     async def _log_start(self, partition: int) -> int:
