@@ -19,6 +19,14 @@ class WorkerSettings:
 
     ``cold_lookback_ms``: how much of the log is folded when no image is found.
     ``image_records``: cut an image after so many folded records, whatever the time.
+
+    How soon a killed worker's partitions decide again: ``session_timeout_s`` until the broker drops
+    it, up to ``heartbeat_s`` until the others hear of it, a second or two to rebalance and read
+    images, then what was logged since the images (``image_interval_s`` and the time until then) is
+    folded again, about four times as fast as it came. 6 s is the shortest session that a broker
+    allows by default (group.min.session.timeout.ms); four heartbeats fit into it, and they are
+    sent by a thread of their own, so a busy event loop loses none. An image interval of 10 s keeps
+    the refold below 5 s and costs a worker of 2,500 nodes about 3 % of a core.
     """
 
     brokers: str
@@ -26,13 +34,13 @@ class WorkerSettings:
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 0
     instance: str = ""  # static membership: a stable, unique name; "": dynamic
-    image_interval_s: float = 20.0
+    image_interval_s: float = 10.0
     image_records: int = 50_000
     cold_lookback_ms: int = 600_000
     held_records: int = 20_000  # of one partition, while its side inputs are awaited
     inflight_outputs: int = 10_000
-    session_timeout_s: float = 8.0
-    heartbeat_s: float = 2.0
+    session_timeout_s: float = 6.0
+    heartbeat_s: float = 1.5
     request_timeout_s: float = 30.0
     stall_after_s: float = 60.0
     stall_grace_s: float = 30.0

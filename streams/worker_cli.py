@@ -37,7 +37,7 @@ def worker(
     metrics_host: str = typer.Option("127.0.0.1", help="Where to serve health and metrics."),
     metrics_port: int = typer.Option(0, min=0, max=65535, help="0: a free port, see the log."),
     instance: str = typer.Option("", help="Stable unique name for static group membership."),
-    image_interval: float = typer.Option(20.0, min=0.5, max=600, help="Seconds between images."),
+    image_interval: float = typer.Option(10.0, min=0.5, max=600, help="Seconds between images."),
     image_records: int = typer.Option(50_000, min=1, help="An image after so many records."),
     cold_lookback: float = typer.Option(600.0, min=0, help="Seconds folded when no image is left."),
     level: str = typer.Option("info", help="debug, info, warning or error."),

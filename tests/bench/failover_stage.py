@@ -147,7 +147,9 @@ class Stage:
         ending = self.live()
         for worker in ending:
             worker.process.terminate()
-        return [worker.end(30.0) for worker in ending]
+        for worker in ending:
+            worker.process.wait(30.0)
+        return [worker.end() for worker in ending]
 
     @property
     def journals(self) -> list[Path]:
