@@ -176,7 +176,7 @@ class PartitionState:
         arrays |= {f"pod.{k}": v for k, v in self.pods.copy_rows(slots).items()}
         meta = {
             "version": IMAGE_VERSION,
-            **{name: getattr(self, name) for name in _PLAIN},
+            **{name: _own(getattr(self, name)) for name in _PLAIN},
             "policy": None if self.policy is None else msgspec.to_builtins(self.policy),
             "facts": None if self.facts is None else msgspec.to_builtins(self.facts),
             "counts": dict(self.counts),
@@ -193,7 +193,7 @@ class PartitionState:
         state = cls(meta["partition"], meta["incarnation"])
         for name in _PLAIN:
             value = meta[name]
-            setattr(state, name, value.copy() if isinstance(value, dict | list) else value)
+            setattr(state, name, _own(value))
         if meta["policy"] is not None:
             state.policy = msgspec.convert(meta["policy"], Policy)
         if meta["facts"] is not None:
@@ -227,6 +227,11 @@ _PLAIN = (
     "partition", "incarnation", "at", "log_ms", "side", "policy_digest", "tick_ms", "facts_ms",
     "orders_ms",
 )  # fmt: skip
+
+
+def _own(value: Any) -> Any:
+    """A copy where sharing it would let an image change after its cut."""
+    return value.copy() if isinstance(value, dict | list) else value
 
 
 def lent_sum(lent: Iterable[tuple[int, int]]) -> tuple[int, int]:
