@@ -21,7 +21,7 @@ from streams.side_inputs import SideReader
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 4
+AT_ONCE = 16  # most of what one worker inherits: read before folding the first keeps the loop busy
 
 
 @dataclass(frozen=True, slots=True)
