@@ -15,6 +15,7 @@ from agents.state import PartitionState
 from schemas import codec
 from schemas.records import Tick
 from streams.engine import Gate, PartitionEngine, Ports
+from streams.images import pack
 from streams.metrics import Metrics
 from streams.outputs import OutputFailed
 
@@ -304,3 +305,15 @@ async def test_a_state_whose_outputs_were_not_said_is_given_up() -> None:
     assert delivery.cancelled()
     assert engine.state is None, "no image can be cut of it"
     assert world.recovers == [0]
+
+
+async def test_rule1_an_image_does_not_change_after_its_cut() -> None:
+    world = World()
+    engine = world.engine()
+    await engine.deliver([tick_at(0, {"ledger/0": 1})])
+    assert engine.state is not None
+    meta, arrays = engine.state.to_arrays()
+    before = pack("cut", 0, INCARNATION, meta, arrays)
+    await engine.deliver([tick_at(i, {"ledger/0": 9, "acks/0": 4}) for i in range(1, 5)])
+    assert engine.state.side == {"ledger/0": 9, "acks/0": 4}
+    assert pack("cut", 0, INCARNATION, meta, arrays) == before
