@@ -258,6 +258,8 @@ def rss_mb() -> float:
 def rates(rows: list[dict[str, Any]], backlog: int) -> dict[str, float]:
     """Samples per CPU second and per second, from 10 to 95 % of a backlog."""
     within = [row for row in rows if 0.10 * backlog <= row["folded"] <= 0.95 * backlog]
+    if len(within) < 3:
+        raise SystemExit("the backlog was worked off too soon to measure: give a longer --backlog")
     first, last = within[0], within[-1]
     folded = last["folded"] - first["folded"]
     return {
