@@ -165,6 +165,7 @@ def play(stage: Stage, rounds: int, calm_s: float) -> Found:
         stage.start_worker()
     stage.until("two workers share", stage.shared)
     say(f"two workers share after {time.monotonic() - begun:.1f} s")
+    stage.until("the workers cut images", stage.imaged)
     kills = kill_and_join(stage, rounds, calm_s)
     paused = pause_and_resume(stage, calm_s)
     refused, cold = replay(stage, calm_s)

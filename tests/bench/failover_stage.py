@@ -45,7 +45,7 @@ class Plan:
     lease_speed: float = 60.0
     policy: str = "name: default\n"
     options: tuple[str, ...] = ()  # of each worker
-    ready_s: float = 90.0
+    ready_s: float = 120.0
 
 
 class Stage:
@@ -121,6 +121,10 @@ class Stage:
     def followed(self) -> bool:
         """Everything that is in the log has been folded."""
         return self._behind() == 0
+
+    def imaged(self) -> bool:
+        """Every worker has cut two images a partition: it runs as it does for ever."""
+        return all(w.metric("images_total") >= 2 * len(open_partitions(w)) for w in self.live())
 
     @property
     def _all(self) -> list[int]:
