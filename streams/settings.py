@@ -23,7 +23,7 @@ class WorkerSettings:
     How soon a killed worker's partitions decide again: ``session_timeout_s`` until the broker drops
     it, up to ``heartbeat_s`` until the others hear of it, a second or two to rebalance and read
     images, then what was logged since the images (``image_interval_s`` and the time until then) is
-    folded again, about four times as fast as it came. 6 s is the shortest session that a broker
+    folded again, about three times as fast as it came. 6 s is the shortest session that a broker
     allows by default (group.min.session.timeout.ms); four heartbeats fit into it, and they are
     sent by a thread of their own, so a busy event loop loses none. An image interval of 10 s keeps
     the refold below 5 s and costs a worker of 2,500 nodes about 3 % of a core.

@@ -71,12 +71,13 @@ class Stage:
             self._simulate("load", plan.nodes, plan.pods, "--rate", str(plan.rate))
 
     def close(self) -> None:
-        """End everything, in whatever state it is."""
+        """End everything, in whatever state it is; all are told before any is waited for."""
+        for process in [*(worker.process for worker in self.workers), *self._fleets.values()]:
+            if process.poll() is None:
+                process.kill()
         for worker in self.workers:
             worker.kill()
         for process in self._fleets.values():
-            if process.poll() is None:
-                process.kill()
             process.communicate()
 
     def start_worker(self) -> WorkerProcess:
