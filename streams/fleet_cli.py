@@ -9,13 +9,13 @@ import orjson
 import typer
 import uvloop
 
+from streams import logs
 from streams.fleet_app import FleetSettings, FleetStage
 from streams.health import HealthServer
 from streams.metrics import FLEET_METRICS, Metrics
 from streams.tables import read_minutes
 from streams.topic_reader import CannotRun
 from streams.topics_cli import BROKERS, INSTALLED_PREFIX, hush
-from streams.worker_cli import set_up_logging
 
 app = typer.Typer(help="Second stage: what no single partition knows.", add_completion=False)
 
@@ -32,7 +32,7 @@ def run(
     """Compute fleet facts and keep the public windowed tables, until Ctrl-C or SIGTERM."""
     if context.invoked_subcommand is not None:
         return
-    set_up_logging(level)
+    logs.set_up(level)
     uvloop.run(_run(FleetSettings(brokers, prefix), metrics_host, metrics_port))
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import signal
-import sys
 from pathlib import Path
 
 import orjson
@@ -18,13 +16,12 @@ import typer
 import uvloop
 
 from schemas.topics import PREFIX
+from streams import logs
 from streams.checker import check
 from streams.settings import WorkerSettings
 from streams.worker import Worker
 
 app = typer.Typer(add_completion=False)
-
-NOISY = ("aiokafka", "faust", "mode", "streams.transport", "streams.faust_app")
 
 
 @app.callback(invoke_without_command=True)
@@ -45,7 +42,7 @@ def worker(
     """Fold samples, decide, publish commands and capacity."""
     if context.invoked_subcommand is not None:
         return
-    set_up_logging(level)
+    logs.set_up(level)
     spare_the_collector()
     settings = WorkerSettings(
         brokers=brokers,
@@ -72,21 +69,6 @@ def check_topics(
     verdict = asyncio.run(check(brokers, prefix, journal))
     typer.echo(orjson.dumps(verdict.as_json(), option=orjson.OPT_INDENT_2).decode())
     raise typer.Exit(0 if verdict.ok else 1)
-
-
-def set_up_logging(level: str) -> None:
-    """Concise lines on stderr; the libraries only from warnings on."""
-    if level.upper() not in logging.getLevelNamesMapping():
-        raise typer.BadParameter("--level is one of debug, info, warning, error")
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=level.upper(),
-        format="%(asctime)s %(levelname).1s %(name)s %(message)s",
-    )
-    for name in NOISY:
-        logging.getLogger(name).setLevel(
-            level.upper() if level.upper() == "DEBUG" else logging.WARNING
-        )
 
 
 def spare_the_collector() -> None:

@@ -1,1 +1,1 @@
-"""Benches, `python -m tests.bench.NAME`: each ends with a line of JSON, exit 1 for a missed goal."""
+"""Benches, `python -m tests.bench.NAME`: one JSON line at the end, exit 1 for a missed goal."""

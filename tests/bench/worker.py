@@ -33,14 +33,14 @@ from agents.log import LAW_VERSION, Output
 from schemas import codec
 from schemas.records import Tick
 from schemas.topics import BY_NAME, SIDE_TOPICS
-from streams import installation
+from streams import installation, logs
 from streams.dev_broker import DevBroker
 from streams.engine import Gate
 from streams.recovery import Recovery
 from streams.settings import WorkerSettings
 from streams.topics_admin import create
 from streams.worker import Worker
-from streams.worker_cli import set_up_logging, spare_the_collector
+from streams.worker_cli import spare_the_collector
 from tests.bench.common import Goal, finish, say
 
 PREFIX = "bench."
@@ -398,7 +398,7 @@ def main() -> int:
     options.add_argument("--stats", type=Path, help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.child:
-        set_up_logging("info")
+        logs.set_up("info")
         return uvloop.run(child(chosen.child, chosen.brokers, chosen.image_interval, chosen.stats))
     os.sched_setaffinity(0, {OTHER_CORE})
     with tempfile.TemporaryDirectory() as scratch, DevBroker(say=say) as broker:
