@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from aiokafka.partitioner import murmur2
 
+from node_agent.outbox import stop_client
 from schemas.errors import BadRecord
 
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -81,7 +82,7 @@ class Reader:
                 log.warning("%s at %s: %s; the local law holds", self._topic, self._brokers, error)
             finally:
                 self.connected = False
-                await consumer.stop()
+                await stop_client(consumer)
             await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
             failures += 1
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 from aiokafka.structs import RecordMetadata
 
@@ -145,7 +145,7 @@ class Outbox:
                 log.warning("broker %s: %s; sampling goes on", self._brokers, error)
             finally:
                 self.connected = False
-                await _stop(producer)
+                await stop_client(producer)
             await asyncio.sleep(BACKOFF_S[min(failures, len(BACKOFF_S) - 1)])
             failures += 1
 
@@ -204,9 +204,15 @@ class Outbox:
         return sending
 
 
-async def _stop(producer: AIOKafkaProducer) -> None:
-    """Stop, but not for longer than a moment: a producer without its broker waits for ever."""
-    try:
-        await asyncio.wait_for(producer.stop(), STOP_S)
-    except (TimeoutError, KafkaError, OSError) as error:
-        log.debug("producer did not stop: %s", error)
+async def stop_client(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:
+    """Stop, but not for longer than a moment and whatever it raises.
+
+    A client whose broker is away waits for ever, or ends with the cancellation of a task of its
+    own, which must not look like a cancellation of ours.
+    """
+    task = asyncio.ensure_future(client.stop())
+    done, _ = await asyncio.wait({task}, timeout=STOP_S)
+    if not done:
+        task.cancel()
+    elif task.cancelled() or task.exception() is not None:
+        log.debug("a client did not stop in order: %r", task)

@@ -12,6 +12,7 @@ import uvloop
 from streams import logs
 from streams.fleet_app import FleetSettings, FleetStage
 from streams.health import HealthServer
+from streams.leave import leave
 from streams.metrics import FLEET_METRICS, Metrics
 from streams.tables import read_minutes
 from streams.topic_reader import CannotRun
@@ -34,6 +35,7 @@ def run(
         return
     logs.set_up(level)
     uvloop.run(_run(FleetSettings(brokers, prefix), metrics_host, metrics_port))
+    leave(0)
 
 
 @app.command()

@@ -23,6 +23,7 @@ from streams.cutter import Cutter
 from streams.engine import Gate, PartitionEngine, Ports
 from streams.health import HealthServer
 from streams.images import ImageWriter
+from streams.leave import stopped
 from streams.log_clock import LogClock
 from streams.metrics import Metrics
 from streams.outputs import OutputFailed, Outputs
@@ -111,10 +112,9 @@ class Worker:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            for stop in (self.side.stop, self.writer.stop, self.outputs.stop, self._probe.stop):
-                with contextlib.suppress(KafkaError):
-                    await stop()
-            await health.stop()
+            await stopped(
+                self.side.stop, self.writer.stop, self.outputs.stop, self._probe.stop, health.stop
+            )
         if self._crash:
             log.error("ends: %s", self._crash)
         return 1 if self._crash else 0

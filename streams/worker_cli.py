@@ -18,6 +18,7 @@ import uvloop
 from schemas.topics import PREFIX
 from streams import logs
 from streams.checker import check
+from streams.leave import leave
 from streams.settings import WorkerSettings
 from streams.worker import Worker
 
@@ -54,7 +55,7 @@ def worker(
         image_records=image_records,
         cold_lookback_ms=int(cold_lookback * 1000),
     )
-    raise typer.Exit(uvloop.run(run(settings)))
+    leave(uvloop.run(run(settings)))
 
 
 @app.command("check")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from pathlib import Path
 
@@ -108,3 +109,13 @@ async def limit_bytes(one: Fleet, topic: str, size: int) -> None:
         await client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, configs=limit)])
     finally:
         await client.close()
+
+
+async def test_told_to_end_while_the_broker_is_away(prefix: str, tmp_path: Path) -> None:
+    async with DevBroker(data=tmp_path / "kafka") as own, fleet(own.bootstrap, prefix) as one:
+        with WorkerProcess(own.bootstrap, prefix, tmp_path / "a") as worker:
+            async with sending(one):
+                await until(lambda: is_ready(worker), 20, "ready")
+            await asyncio.to_thread(own.kill)
+            worker.signal(signal.SIGTERM)
+            assert await asyncio.to_thread(worker.end, 30.0) == 0
