@@ -21,6 +21,7 @@ from node_agent.cgroup.paths import normal_group
 from node_agent.journal import Journal, Remembered, recall
 from node_agent.lock import lock
 from node_agent.settings import Settings, parse_period, to_wire
+from schemas.names import check_brokers, check_node_name
 from schemas.topics import PREFIX
 
 DEFAULT_STATE_DIR = Path("/var/lib/slackwater")
@@ -60,9 +61,11 @@ def run(
     ] = None,
     state_dir: StateDir = DEFAULT_STATE_DIR,
     floor_milli: Annotated[
-        int, typer.Option(min=10, help="What best-effort work may always use, millicores.")
+        int, typer.Option(min=10, max=4_096_000, help="Best-effort work's floor, millicores.")
     ] = 10,
-    metrics_port: Annotated[int | None, typer.Option(help="Port of /metrics.")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65_535, help="Port of /metrics.")
+    ] = None,
     metrics_host: Annotated[str, typer.Option(help="Address of /metrics.")] = "127.0.0.1",
     cpu_idle: Annotated[
         bool, typer.Option(help="Run best-effort groups as SCHED_IDLE where the kernel can.")
@@ -71,8 +74,8 @@ def run(
 ) -> None:
     """Measure this machine, obey commands, and decide alone when nobody speaks."""
     settings = Settings(
-        node=name or socket.gethostname(),
-        brokers=brokers,
+        node=check_node_name(name or socket.gethostname()),
+        brokers=check_brokers(brokers),
         prefix=prefix,
         state_dir=state_dir,
         period_ms=parse_period(period),
@@ -95,9 +98,11 @@ def release_all(
     json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
 ) -> None:
     """Restore every original value from the journal; for uninstall and after a crash."""
+    _must_exist(state_dir)
     held = lock(state_dir)
     del held  # kept until the process ends
     journal = Journal(state_dir, KERNEL_BOOT.read_text("ascii").strip().replace("-", ""))
+    broken = journal.state.broken_lines
     roots = sorted(journal.state.originals)
     refused: dict[str, list[str]] = {}
     for root in roots:
@@ -106,13 +111,20 @@ def release_all(
         trees.close()
     journal.close()
     if json:
-        typer.echo(orjson.dumps({"released": roots, "refused": refused}))
+        said = {"released": roots, "refused": refused, "broken_lines": broken}
+        typer.echo(orjson.dumps(said))
     else:
         for root in roots:
             typer.echo(f"{root}: {', '.join(refused[root]) or 'restored'}")
         if not roots:
             typer.echo("nothing to restore")
-    raise typer.Exit(1 if any(refused.values()) else 0)
+        if broken:
+            typer.echo(
+                f"{broken} broken lines in the journal of {state_dir}: some originals may be "
+                "unknown; look at the groups yourself",
+                err=True,
+            )
+    raise typer.Exit(1 if any(refused.values()) or broken else 0)
 
 
 @app.command()
@@ -121,6 +133,7 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
 ) -> None:
     """What the journal says: value in force, last ceiling, originals, last commands."""
+    _must_exist(state_dir)
     state = recall(state_dir)
     if json:
         typer.echo(orjson.dumps(_said(state)))
@@ -132,8 +145,16 @@ def show(
         for knob, groups in sorted(knobs.items()):
             for group, values in sorted(groups.items()):
                 typer.echo(f"original    {root} {knob} {group}: {values}")
+    if state.broken_lines:
+        typer.echo(f"broken      {state.broken_lines} lines of the journal cannot be read")
     for line in list(state.commands.values())[-10:]:
         typer.echo(f"command     {line['id']} {line['outcome']} {line['reason']}".rstrip())
+
+
+def _must_exist(state_dir: Path) -> None:
+    """A mistyped folder must not look like a node that has nothing to restore."""
+    if not state_dir.is_dir():
+        raise FileNotFoundError(f"{state_dir}: no such folder; say --state-dir as for `run`")
 
 
 def main(arguments: list[str]) -> int:

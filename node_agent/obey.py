@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ from node_agent.originals import Trees
 from schemas.records import Ack, Command, Lease, PodFact
 
 RETRY_US = 30_000_000  # an eviction that failed is tried again for so long
+log = logging.getLogger(__name__)
+
 _REFUSALS = (ActuatorFailed, UnsafePath, OSError)
 
 
@@ -214,6 +217,8 @@ class Obey:
         self.kernel_refusals += 1
         reason = _code(error)
         said, self._last_failure = reason == self._last_failure, reason
+        if not said:
+            log.warning("the kernel refuses what is decided: %s; tried again each period", reason)
         if self._owed is not None and not self._owed_said:
             self._owed_said = True
             return [self.answers.outcome(self._owed, "failed", reason)]

@@ -27,7 +27,9 @@ def main(text: str) -> int:
     settings = from_wire(text)
     try:
         layout = detect()
-        return uvloop.run(_live(settings, layout, source_for(settings, layout)))
+        source = source_for(settings, layout)
+        source.poll(SystemClock().mono_us())  # a file that cannot be used is refused here
+        return uvloop.run(_live(settings, layout, source))
     except (OSError, ValueError, RuntimeError) as error:
         logging.getLogger("slackwater node").critical(" ".join(str(error).split()))
         return 1

@@ -16,6 +16,7 @@ from scheduler_bridge.loop import Bridge
 from scheduler_bridge.reconcile import Rules
 from scheduler_bridge.settings import CPU_NAME, MEMORY_NAME, Settings
 from scheduler_bridge.sinks import SINKS
+from schemas.names import check_brokers
 
 app = typer.Typer(
     help="Tell schedulers what batch work may borrow.",
@@ -58,7 +59,8 @@ def run(
     memory_name: Annotated[str, typer.Option(help="Resource name, bytes.")] = MEMORY_NAME,
     metrics_host: Annotated[str, typer.Option(help="Address of the metrics.")] = "127.0.0.1",
     metrics_port: Annotated[
-        int | None, typer.Option(help="Port of /metrics, /healthz, /readyz; 0: a free one.")
+        int | None,
+        typer.Option(min=0, max=65_535, help="Port of /metrics, /healthz, /readyz; 0: a free one."),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Record patches, print none.")] = False,
 ) -> None:
@@ -69,7 +71,7 @@ def run(
     chosen = next(one for one in SINKS if sink.value == one.NAME)
     try:
         settings = Settings(
-            brokers=brokers,
+            brokers=check_brokers(brokers),
             prefix=prefix,
             patches_per_s=rate,
             metrics_host=metrics_host,

@@ -18,6 +18,7 @@ import orjson
 
 from schemas import packed
 from schemas.errors import BadRecord
+from schemas.names import NODE_NAME
 from schemas.records import (
     FLEET_KEY,
     INSTALLATION_KEY,
@@ -39,7 +40,7 @@ JSON_HEADERS: Headers = [("enc", ENC_JSON), ("v", b"1")]
 PACKED_HEADERS: Headers = [("enc", ENC_PACKED), ("v", b"1")]
 TICK_HEADERS: Headers = [("enc", ENC_TICK), ("v", b"1")]
 R = TypeVar("R")
-_NODE_NAME = re.compile(rb"[0-9A-Za-z_][0-9A-Za-z_.:-]{0,252}")
+_NODE_NAME = re.compile(NODE_NAME.pattern.encode())
 
 
 def encode(record: Any) -> bytes:

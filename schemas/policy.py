@@ -8,6 +8,7 @@ shipped defaults are the field defaults here, written out in `agents/policies/de
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Annotated, Any
 
 import msgspec
@@ -17,7 +18,8 @@ from msgspec import Meta, Struct, inspect
 from schemas.errors import BadPolicy
 
 MAX_POLICY_BYTES = 256 * 1024
-Name = Annotated[str, Meta(pattern=r"^[0-9A-Za-z._-]{1,64}\Z")]
+NAME_PATTERN = r"^[0-9A-Za-z._-]{1,64}\Z"
+Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 Permille = Annotated[int, Meta(ge=0, le=1000)]
 Milli = Annotated[int, Meta(ge=0, le=4_096_000)]
@@ -176,7 +178,8 @@ def _allowed(value: Any, shape: inspect.Type) -> str:
         return "" if fits else f"a whole number from {low} to {high}"
     if isinstance(shape, inspect.BoolType):
         return "" if isinstance(value, bool) else "true or false"
-    return "letters, digits, dots, dashes and underscores, 1 to 64 of them"
+    fits = isinstance(value, str) and re.match(NAME_PATTERN, value) is not None
+    return "" if fits else "letters, digits, dots, dashes and underscores, 1 to 64 of them"
 
 
 def _check(policy: Policy, source: str) -> None:

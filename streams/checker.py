@@ -315,8 +315,8 @@ def _dedupe_key(topic: str, record: Any) -> tuple[Any, ...] | None:
         return None
     try:
         return _key_of(topic, record.key or b"", orjson.loads(record.value))
-    except (orjson.JSONDecodeError, KeyError):
-        return None
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        return None  # not one of ours: nobody's output
 
 
 def _key_of(topic: str, key: bytes, said: Any) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ import orjson
 import typer
 import uvloop
 
+from schemas.names import check_brokers
 from streams import logs
 from streams.fleet_app import FleetSettings, FleetStage
 from streams.health import HealthServer
@@ -34,7 +35,7 @@ def run(
     if context.invoked_subcommand is not None:
         return
     logs.set_up(level)
-    uvloop.run(_run(FleetSettings(brokers, prefix), metrics_host, metrics_port))
+    uvloop.run(_run(FleetSettings(check_brokers(brokers), prefix), metrics_host, metrics_port))
     leave(0)
 
 

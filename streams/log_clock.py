@@ -18,10 +18,16 @@ class LogClock:
 
     def __init__(self) -> None:
         self._ahead_ms: deque[float] = deque(maxlen=SIGHTINGS)
+        self._seen_s: float | None = None
 
     def saw(self, append_ms: int, mono_s: float) -> None:
         """A record with this append time was acknowledged or read at ``mono_s``."""
         self._ahead_ms.append(append_ms - mono_s * 1000)
+        self._seen_s = mono_s
+
+    def silent_s(self, mono_s: float) -> float:
+        """How long the broker has shown nothing; 0 before the first sighting."""
+        return 0.0 if self._seen_s is None else max(mono_s - self._seen_s, 0.0)
 
     def now_ms(self, mono_s: float) -> int | None:
         """Broker time at ``mono_s``, never too high; None before the first sighting."""

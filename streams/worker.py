@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from agents.log import Output
 from schemas.records import Installation
@@ -39,6 +39,7 @@ LOOK_S = 2.0
 IMAGES_LATE = 6  # intervals without a new image, then liveness fails
 RETRY_S = 1.0
 FINAL_S = 10.0
+SILENT_S = 15.0  # ticks are acknowledged every second while the broker is there
 
 
 class Worker:
@@ -86,7 +87,14 @@ class Worker:
             self.why_not_live,
             self.why_not_ready,
         )
-        await self._probe.start()
+        try:
+            await self._probe.start()
+        except KafkaConnectionError:
+            await stopped(self._probe.stop)
+            raise installation.NotInstalled(
+                f"no broker answers at {self.settings.brokers}: start it (`slackwater dev-broker` "
+                "on a desk) or say --brokers"
+            ) from None
         try:
             installed = await installation.find(self.settings)
             self.recovery = Recovery(
@@ -139,6 +147,9 @@ class Worker:
             behind = self._ends.get(partition, 0) - engine.next
             if behind > self.settings.ready_lag:
                 return f"partition {partition} is {behind} records behind"
+        silent_s = self.clock.silent_s(monotonic())
+        if self.engines and silent_s > SILENT_S:
+            return f"the broker has acknowledged nothing for {silent_s:.0f} s"
         return self.why_not_live()
 
     # What Faust's transport and agent ask (streams.transport.Desk, streams.faust_app.Receiver).

@@ -15,6 +15,7 @@ import orjson
 import typer
 import uvloop
 
+from schemas.names import check_brokers
 from schemas.topics import PREFIX
 from streams import logs
 from streams.checker import check
@@ -46,7 +47,7 @@ def worker(
     logs.set_up(level)
     spare_the_collector()
     settings = WorkerSettings(
-        brokers=brokers,
+        brokers=check_brokers(brokers),
         prefix=prefix,
         metrics_host=metrics_host,
         metrics_port=metrics_port,

@@ -25,6 +25,7 @@ from node_agent.simulate.loop import Simulation
 from node_agent.simulate.settings import Settings
 from node_agent.simulate.summary import Summary, serve
 from node_agent.simulate.trace import TRACES
+from schemas.names import check_brokers, check_node_name
 from schemas.topics import PREFIX
 
 PROGRESS_S = 5.0
@@ -48,7 +49,7 @@ def simulate(
     prefix: Annotated[
         str, typer.Option(envvar="SLACKWATER_PREFIX", help="What topic names begin with.")
     ] = PREFIX,
-    nodes: Annotated[int, typer.Option(help="How many nodes.")] = 50,
+    nodes: Annotated[int, typer.Option(max=1_000_000, help="How many nodes.")] = 50,
     pods: Annotated[int, typer.Option(help="Room for pods on each; a fifth is for batch.")] = 50,
     period: Annotated[str, typer.Option(help="How often a node samples: 1s, 200ms.")] = "1s",
     speed: Annotated[float, typer.Option(help="Trace seconds that pass in a second.")] = 1.0,
@@ -62,21 +63,23 @@ def simulate(
     local_law: Annotated[
         bool | None, typer.Option(help="Nodes decide too. Default: up to 100 nodes.")
     ] = None,
-    floor_milli: Annotated[int, typer.Option(help="Best-effort floor, millicores.")] = 10,
+    floor_milli: Annotated[
+        int, typer.Option(min=10, max=4_096_000, help="Best-effort floor, millicores.")
+    ] = 10,
     state_dir: StateDir = None,
     rate: Rate = None,
     total: Annotated[int | None, typer.Option(help="With --rate: end after so many.")] = None,
     for_: Annotated[str, typer.Option("--for", help="End after: 60s, 5m. Default: never.")] = "",
     metrics_host: Annotated[str, typer.Option(help="Address of /metrics.")] = "127.0.0.1",
     metrics_port: Annotated[
-        int | None, typer.Option(help="Port of /metrics; 0: a free one.")
+        int | None, typer.Option(min=0, max=65_535, help="Port of /metrics; 0: a free one.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON.")] = False,
 ) -> None:
     """Many nodes in one process: they sample, obey, run batch jobs. Ctrl-C ends with a summary."""
     _play(
         lambda: Settings(
-            brokers=brokers,
+            brokers=check_brokers(brokers),
             prefix=prefix,
             nodes=nodes,
             pods=pods,
@@ -84,7 +87,7 @@ def simulate(
             speed=speed,
             seed=seed,
             trace=trace.value,
-            node_prefix=node_prefix,
+            node_prefix=check_node_name(node_prefix),
             scheduling=scheduler,
             local_law=local_law,
             floor_milli=floor_milli,

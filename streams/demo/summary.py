@@ -99,6 +99,12 @@ class Summary:
             found += self._outage_failures(self.outage)
         return found
 
+    @property
+    def unjudged(self) -> bool:
+        """Nothing is known to be wrong: foreign load left too few steps to judge."""
+        few = self.verdict is not None and len(self.verdict.judged) < JUDGED_AT_LEAST
+        return few and len(self.failures) == 1
+
     def _loop_failures(self) -> list[str]:
         """What must hold for the fleet, with or without a real node."""
         found = []

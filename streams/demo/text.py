@@ -108,4 +108,5 @@ def _ending(summary: Summary) -> list[str]:
             "The loop held. Next: make demo (until Ctrl-C), slackwater demo --broker-outage 60s,",
             "make bench NAME=closed-loop.",
         ]
-    return [*told, "The loop did NOT hold:", *(f"  - {failure}" for failure in failures)]
+    headline = "The loop could not be judged:" if summary.unjudged else "The loop did NOT hold:"
+    return [*told, headline, *(f"  - {failure}" for failure in failures)]

@@ -143,9 +143,21 @@ def test_r6_who_is_no_victim(uid: str, paths: dict[str, str], reason: str) -> No
     assert refusal.value.reason == reason
 
 
-@pytest.mark.parametrize(("milli", "us"), [(0, 1000), (3, 1000), (10, 1000), (1500, 150_000)])
-def test_milli_to_quota_never_below_what_the_kernel_takes(milli: int, us: int) -> None:
-    assert cpu_quota.quota_us(milli) == us
+@pytest.mark.parametrize(
+    ("milli", "us", "period_us"),
+    [
+        (0, 1000, 100_000),
+        (3, 1000, 100_000),
+        (10, 1000, 100_000),
+        (99, 9900, 100_000),
+        (100, 1000, 10_000),
+        (1500, 15_000, 10_000),
+    ],
+)
+def test_milli_to_quota_never_below_what_the_kernel_takes(
+    milli: int, us: int, period_us: int
+) -> None:
+    assert cpu_quota.bandwidth(milli) == (us, period_us)
 
 
 def test_v1_narrows_children_first_and_widens_them_last(tmp_path: Path) -> None:
@@ -159,7 +171,7 @@ def test_v1_narrows_children_first_and_widens_them_last(tmp_path: Path) -> None:
     up = cpu_quota.plan(cpu_quota.observe(cpu), kept, 1000)
     assert [then.group for _, then in up.steps] == [BE_ROOT, POD, SIDE]
     cpu_quota.apply(cpu, up)
-    assert quota_of(tmp_path, f"{BE}/pod1") == "100000"
+    assert quota_of(tmp_path, f"{BE}/pod1") == "10000"
     assert quota_of(tmp_path, f"{BE}/pod1/side") == "50000"  # its own limit, not beyond
     cpu_quota.apply(cpu, cpu_quota.plan(cpu_quota.observe(cpu), kept, None))
     assert cpu_quota.observe(cpu) == before
@@ -186,7 +198,7 @@ def test_v2_burst_is_lowered_before_the_quota(tmp_path: Path) -> None:
     original = cpu_quota.observe(cpu)
     kept = {q.group: q for q in original}
     assert cpu_quota.apply(cpu, cpu_quota.plan(original, kept, 1000)) == 1000
-    assert written == [b"0", b"100000 100000"]
+    assert written == [b"0", b"10000 10000"]
     cpu_quota.apply(cpu, cpu_quota.plan(cpu_quota.observe(cpu), kept, None))
     assert cpu_quota.observe(cpu) == original
 
@@ -197,11 +209,11 @@ def test_foreign_period_is_read_right_and_replaced(tmp_path: Path) -> None:
     assert cpu_quota.in_force(cpu) == 250
     kept = {q.group: q for q in cpu_quota.observe(cpu)}
     cpu_quota.apply(cpu, cpu_quota.plan(cpu_quota.observe(cpu), kept, 250))
-    assert (tmp_path / BE / "cpu.max").read_text() == "25000 100000\n"
+    assert (tmp_path / BE / "cpu.max").read_text() == "2500 10000\n"
 
 
 def test_v1_second_order_is_tried_when_the_first_is_refused(tmp_path: Path) -> None:
-    group(tmp_path / BE, V1_GROUP, cpu__cfs_quota_us="5000\n", cpu__cfs_period_us="10000\n")
+    group(tmp_path / BE, V1_GROUP, cpu__cfs_quota_us="25000\n", cpu__cfs_period_us="50000\n")
     cpu = subtree(tmp_path, 1, NthWrite(1, errno.EINVAL))
     now = cpu_quota.observe(cpu)
     assert cpu_quota.apply(cpu, cpu_quota.plan(now, {q.group: q for q in now}, 2000)) == 2000
@@ -220,10 +232,10 @@ def test_refused_write_puts_back_what_was_written(tmp_path: Path) -> None:
     before = cpu_quota.observe(subtree(tmp_path, 1))
     kept = {q.group: q for q in before}
     for at in (1, 2, 3):
-        cpu = subtree(tmp_path, 1, NthWrite(at, errno.EINVAL))
-        with pytest.raises(ActuatorFailed, match="EINVAL") as failure:
+        cpu = subtree(tmp_path, 1, NthWrite(at, errno.EACCES))
+        with pytest.raises(ActuatorFailed, match="EACCES") as failure:
             cpu_quota.apply(cpu, cpu_quota.plan(cpu_quota.observe(cpu), kept, 300))
-        assert failure.value.reason == "cpu_quota:EINVAL"
+        assert failure.value.reason == "cpu_quota:EACCES"
         assert cpu_quota.observe(cpu) == before
 
 
@@ -255,7 +267,8 @@ def test_plan_never_widens_a_child_beyond_root_or_original(
     observed = (root, child)
     todo = cpu_quota.plan(observed, {}, allow)
     final = {now.group: now for now in observed} | {then.group: then for _, then in todo.steps}
-    assert final[BE_ROOT].quota_us == cpu_quota.quota_us(allow)
+    said = final[BE_ROOT].quota_us, final[BE_ROOT].period_us
+    assert said == cpu_quota.bandwidth(allow)
     assert not final[POD].wider_than(child)
     if final[POD].quota_us >= 0:
         assert not final[POD].wider_than(final[BE_ROOT])
@@ -336,7 +349,7 @@ def test_child_that_its_owner_resized_keeps_the_new_value(tmp_path: Path) -> Non
     hold.quota(3000)
     (mount / BE / "pod1/cpu.cfs_quota_us").write_text("150000\n")  # the owner, while uncapped
     hold.quota(500)
-    assert quota_of(mount, f"{BE}/pod1") == "50000"
+    assert quota_of(mount, f"{BE}/pod1") == "5000"
     hold.release()
     assert quota_of(mount, f"{BE}/pod1") == "150000"
     journal.close()

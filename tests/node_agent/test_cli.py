@@ -41,6 +41,11 @@ def test_settings_survive_the_way_into_the_process(tmp_path: Path) -> None:
         (["run", "--be-root", "/"], "hierarchy root"),
         (["run", "--floor-milli", "3"], "10"),
         (["run", "--nonsense"], "No such option"),
+        (["run", "--metrics-port", "99999"], "65535"),
+        (["run", "--brokers", "a:b:c"], "want host:port"),
+        (["run", "--node", "../x"], "want 1 to 253"),
+        (["release-all", "--state-dir", "/nonexistent"], "no such folder"),
+        (["show", "--state-dir", "/nonexistent"], "no such folder"),
     ],
 )
 def test_wrong_options_are_one_line(
@@ -84,6 +89,20 @@ def test_show_prints_the_standing_state(tmp_path: Path, capsys: pytest.CaptureFi
     assert "original    be cpu_quota ." in text
     assert main(["show", "--state-dir", str(tmp_path), "--json"]) == 0
     assert orjson.loads(capsys.readouterr().out)["granted_milli"] == 500
+
+
+def test_a_damaged_journal_is_said_not_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = Journal(tmp_path, "k")
+    journal.boot("b1", 1)
+    journal.close()
+    (path,) = tmp_path.glob("*.jsonl")
+    path.write_bytes(b"{spoilt\n" + path.read_bytes())
+    assert main(["release-all", "--state-dir", str(tmp_path)]) == 1
+    assert "1 broken lines in the journal" in capsys.readouterr().err
+    assert main(["show", "--state-dir", str(tmp_path)]) == 0
+    assert "broken      1 lines" in capsys.readouterr().out
 
 
 def test_metric_names_are_unique_and_well_formed() -> None:

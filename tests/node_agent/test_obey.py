@@ -69,7 +69,9 @@ def node(tmp_path: Path, mount: Path) -> Node:
 
 
 def quota(mount: Path) -> int:
-    return int((mount / BE / "cpu.cfs_quota_us").read_text())
+    """As for a period of 100 ms."""
+    quota_us = int((mount / BE / "cpu.cfs_quota_us").read_text())
+    return quota_us * 100_000 // int((mount / BE / "cpu.cfs_period_us").read_text())
 
 
 async def test_command_is_applied_at_once_and_answered_with_what_was_read_back(

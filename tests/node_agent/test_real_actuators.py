@@ -77,10 +77,10 @@ def test_v1_children_follow_down_and_up_and_get_their_own_back(
     child.write_text("150000")
     original = cpu_quota.observe(trees.cpu)
     assert hold.quota(300) == 300
-    assert child.read_text() == "30000\n"
+    assert child.read_text() == "3000\n"
     assert hold.quota(10) == 10
     assert hold.quota(1000) == 1000
-    assert child.read_text() == "100000\n"
+    assert child.read_text() == "10000\n"
     assert hold.quota(2000) == 2000
     assert child.read_text() == "150000\n"
     assert hold.release() == []

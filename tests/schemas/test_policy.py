@@ -167,6 +167,13 @@ def test_mutations_of_a_good_policy_are_read_or_refused_and_never_crash() -> Non
     assert all(message.startswith(f"{SOURCE}: ") for message in refusals)
 
 
+def test_a_bad_key_below_a_good_name_is_the_one_that_is_named() -> None:
+    text = "name: default\nsuppress:\n  threshold_percent: 650\n"
+    assert "suppress.threshold_percent is 650; allowed: a whole number from 0 to 100" in refusal(
+        text
+    )
+
+
 def test_the_digest_names_the_content_not_the_writing() -> None:
     base = policy.parse("name: default", SOURCE)
     same = policy.parse("suppress: {threshold_percent: 65}\nname: default  # as before", SOURCE)

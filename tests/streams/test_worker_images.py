@@ -209,6 +209,13 @@ async def test_rule6_what_is_said_again_is_byte_identical(
         with WorkerProcess(broker.bootstrap, prefix, tmp_path / "b") as worker:
             await until(lambda: is_ready(worker), 25, "ready")
             await one.round()
+            ends = await log_ends(one)
+
+            async def folded() -> bool:
+                at = {p: await metric(worker, "at_offset", partition=str(p)) for p in ends}
+                return all(at[p] >= ends[p] - 1 for p in ends)
+
+            await until(folded, 20, "all folded")
             assert await end(worker) == 0
         verdict = await proven(one)
         assert verdict.repeated >= 40, "everything was folded and said again"
