@@ -4,8 +4,9 @@
 kernel. Milli-cores to quota: quota_us = milli x period / 1000.
 
 The period is short, for each write of a quota hands out a fresh one at once: at five writes a
-second a period of 100 ms let half as much again run as was allowed (measured; 10 ms: a twentieth). The
-kernel takes no quota below 1 ms, so small allowances keep the long period: 10 milli is the least.
+second a period of 100 ms let half as much again run as was allowed, 10 ms a twentieth (measured).
+The kernel takes no quota below 1 ms, so small allowances keep the long period: 10 milli is the
+least.
 
 On cgroup v1 a child may not exceed its parent: children above the new limit are narrowed first
 (bottom-up) and widened after it (top-down), never beyond what they had. Burst goes to 0 before a
