@@ -184,9 +184,15 @@ class Verdict:
         return sum(one.disturbed for one in self.reactions)
 
 
-def verdict(trace: Trace, bounds: Bounds) -> Verdict:
-    """Judge every step of a run; disturbed ones count for nothing, either way."""
-    every = [reaction(trace, bounds, step) for step in trace.steps]
+def verdict(trace: Trace, bounds: Bounds, apart_us: tuple[int, int] | None = None) -> Verdict:
+    """Judge every step of a run; disturbed ones count for nothing, either way.
+
+    Steps that touch ``apart_us`` are left out: an outage of the broker is judged by its seconds
+    (`seconds_beyond_law`), for without a live command best-effort work lawfully stays below.
+    """
+    begin, end = apart_us or (0, 0)
+    steps = [one for one in trace.steps if one.until_us <= begin or one.mono_us >= end]
+    every = [reaction(trace, bounds, step) for step in steps]
     reactions = tuple(one for one in every if one is not None)
     calm = [one for one in reactions if not one.disturbed]
     judged = tuple(one for one in calm if one.step.up and not one.pinned)

@@ -89,6 +89,7 @@ class Demo:
         self._java_pid = 0
         self._interrupts = 0
         self._ends: float | None = None
+        self._apart_us: tuple[int, int] | None = None  # of the outage, return included
 
     def interrupt(self, story: asyncio.Task[None]) -> None:
         """Ctrl-C: end in order; a second one: at once."""
@@ -251,6 +252,7 @@ class Demo:
         )
         self.summary.outage = found
         await outage.await_whole(whole, self.supervisor, self._hold, found)
+        self._apart_us = from_us, time.monotonic_ns() // 1000
         if self.real is not None:
             trace = self.real.trace_so_far()
             found.seconds_measured, found.beyond_law = judge.seconds_beyond_law(
@@ -319,7 +321,9 @@ class Demo:
             summary.bridge_patches = len(self.cast.patches.read_text().splitlines())
         if self.real is not None:
             summary.bounds = self.real.bounds
-            summary.verdict = judge.verdict(self.real.trace_so_far(), self.real.bounds)
+            summary.verdict = judge.verdict(
+                self.real.trace_so_far(), self.real.bounds, self._apart_us
+            )
             summary.latencies = self.real.stage.latencies
             summary.own_milli = self.real.own_milli()
             summary.real_best_effort_core_s = self.real.best_effort_core_s()

@@ -144,3 +144,9 @@ def test_a_step_that_finds_best_effort_at_its_floor_proves_nothing() -> None:
     assert found.reactions[0].pinned
     assert found.judged == ()
     assert found.late == ()
+
+
+def test_steps_of_an_outage_are_left_to_its_own_judgement() -> None:
+    trace = recording(write_after_us=360_000)
+    assert verdict(trace, BOUNDS, (STEP_AT, END)).reactions == ()
+    assert verdict(trace, BOUNDS, (END, END + 1)) == verdict(trace, BOUNDS)
