@@ -67,8 +67,11 @@ pods:
 def quota_milli(groups: Groups) -> int:
     directory = groups.directory("cpu", groups.be_root)
     v1 = directory / "cpu.cfs_quota_us"
-    text = v1.read_text() if v1.exists() else (directory / "cpu.max").read_text().split()[0]
-    return -1 if text.strip() in ("-1", "max") else int(text) // 100
+    if v1.exists():
+        quota, period = v1.read_text().strip(), (directory / "cpu.cfs_period_us").read_text()
+    else:
+        quota, period = (directory / "cpu.max").read_text().split()
+    return -1 if quota in ("-1", "max") else int(quota) * 1000 // int(period)
 
 
 def suppress(offset: int, allow_milli: int) -> Command:
@@ -331,6 +334,7 @@ async def test_killed_agent_leaves_what_the_next_start_or_release_all_puts_right
         assert orjson.loads(released) == {
             "released": [groups.be_root],
             "refused": {groups.be_root: []},
+            "broken_lines": 0,
         }
         assert quota_milli(groups) == -1
         assert recall(tmp_path / "state").originals == {}
