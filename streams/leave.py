@@ -11,7 +11,7 @@ from typing import NoReturn
 
 log = logging.getLogger(__name__)
 
-STOP_S = 3.0
+STOP_S = 2.0
 
 
 async def stopped(*stops: Callable[[], Awaitable[None]]) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import signal
 from pathlib import Path
+from typing import NoReturn
 
 import orjson
 import typer
@@ -56,7 +57,7 @@ def worker(
         image_records=image_records,
         cold_lookback_ms=int(cold_lookback * 1000),
     )
-    leave(uvloop.run(run(settings)))
+    uvloop.run(run(settings))
 
 
 @app.command("check")
@@ -82,14 +83,14 @@ def spare_the_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-async def run(settings: WorkerSettings) -> int:
-    """One worker until SIGTERM or SIGINT; its exit code."""
+async def run(settings: WorkerSettings) -> NoReturn:
+    """One worker until SIGTERM or SIGINT; ends the process with its exit code."""
     one = Worker(settings)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(number, one.stop)
-    return await one.run()
+    leave(await one.run())
 
 
 if __name__ == "__main__":
