@@ -118,4 +118,4 @@ async def test_told_to_end_while_the_broker_is_away(prefix: str, tmp_path: Path)
                 await until(lambda: is_ready(worker), 20, "ready")
             await asyncio.to_thread(own.kill)
             worker.signal(signal.SIGTERM)
-            assert await asyncio.to_thread(worker.end, 45.0) == 0
+            assert await asyncio.to_thread(worker.end, 30.0) == 0
