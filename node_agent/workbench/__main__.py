@@ -5,6 +5,7 @@ Started by the demo and by the closed-loop bench, which speak one JSON object a 
     in   {"do": "phase", "name": "alone"}   end the latency phase that runs, begin this ("": none)
          {"do": "greedy", "on": true}       start or end the greedy best-effort job
          {"do": "load", "milli": 400}       step the online load to this share of a core
+         {"do": "place", "role": "node", "pids": [7]}   see `bystanders`
     out  {"event": "ready", "inventory": FILE, "best_effort_root": GROUP}
          {"event": "done", "do": ..., "mono_us": ...}              a command has taken effect
          {"event": "latency", "phase", "count", "p50_us", "p99_us", "max_us"}
@@ -28,6 +29,7 @@ from types import FrameType
 from typing import Any
 
 from node_agent.cgroup.layout import detect
+from node_agent.workbench.bystanders import Bystanders
 from node_agent.workbench.greedy import Greedy
 from node_agent.workbench.groups import Groups, remove_stale
 from node_agent.workbench.online import Delay, Load, Probe, percentile_us
@@ -85,6 +87,8 @@ class Workbench:
         )
         self._probe = Probe(service, folder / "delays")
         self._load = Load(service)
+        self._bystanders = Bystanders(groups)
+        self._bystanders.place("node", [os.getpid()])
         self._greedy: Greedy | None = None
         self._phase = ""
         self._next = 0
@@ -99,6 +103,8 @@ class Workbench:
                 self._set_greedy(wanted=bool(command["on"]))
             case "load":
                 self._load.set(int(command["milli"]))
+            case "place":
+                self._bystanders.place(command["role"], [int(pid) for pid in command["pids"]])
             case other:
                 raise ValueError(f"unknown command {other!r}")
         now_us = time.monotonic_ns() // 1000
@@ -112,7 +118,8 @@ class Workbench:
             self._delays += fresh
 
     def stop(self) -> None:
-        """End all work."""
+        """End all work, after those who are only beside it have left its groups."""
+        self._bystanders.release()
         if self._greedy is not None:
             self._greedy.stop()
         self._load.stop()

@@ -41,7 +41,7 @@ class Groups:
         """Remove left-overs and make both sides. Raises GroupsError without the right to."""
         remove(self.layout, self.name)
         for side in SIDES:
-            self._make(f"{self.name}/{side}")
+            self.make(f"{self.name}/{side}")
         return self
 
     def __exit__(
@@ -60,7 +60,7 @@ class Groups:
     def pod(self, side: Side, name: str) -> str:
         """Make a pod's group; its path from the hierarchies' root."""
         path = f"{self.name}/{side}/{normal_group(name)}"
-        self._make(path)
+        self.make(path)
         return path
 
     def enter(self, path: str, pid: int) -> None:
@@ -74,7 +74,8 @@ class Groups:
             raise GroupsError(f"this machine has no {controller} hierarchy")
         return Path(found)
 
-    def _make(self, path: str) -> None:
+    def make(self, path: str) -> None:
+        """Make the group of this path, and those above it, in every hierarchy."""
         for mount in self.layout.mounts():
             at = Path(mount)
             for part in normal_group(path).split("/"):

@@ -85,6 +85,7 @@ class RealNode:
             patience_s=STOP_S,
             rank=NODE,
         )
+        await stage.place("node", agent.pid)
         now_us = time.monotonic_ns() // 1000
         await self.supervisor.until(
             "a quota on the best-effort group",

@@ -85,6 +85,10 @@ class Stage:
         """End the latency phase that runs and begin one called ``phase``."""
         await self.ask("phase", name=phase)
 
+    async def place(self, role: str, *pids: int) -> None:
+        """Put processes into the workbench's group for ``node`` or ``elsewhere``."""
+        await self.ask("place", role=role, pids=list(pids))
+
     async def load(self, milli: int, *, up: bool) -> None:
         """Set the stepping load; the step before ends here, at the moment the workbench names."""
         self.end_step(time.monotonic_ns() // 1000)

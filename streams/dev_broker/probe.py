@@ -32,9 +32,7 @@ def answers(bootstrap: str) -> bool:
 
 
 async def _answers(bootstrap: str) -> bool:
-    client = AIOKafkaAdminClient(
-        bootstrap_servers=bootstrap, request_timeout_ms=REQUEST_TIMEOUT_MS
-    )
+    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=REQUEST_TIMEOUT_MS)
     try:
         await client.start()
         cluster = await client.describe_cluster()

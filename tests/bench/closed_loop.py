@@ -4,7 +4,9 @@
 
 A round is three trials of the same online load, which steps up and down: alone, beside a greedy
 best-effort job that nobody limits, and beside the same job under the agent (200 ms sampling, real
-Kafka, one worker; all of them ordinary processes outside the two measured groups). A trial during
+Kafka, one worker). In all three Kafka and the worker, which run on other machines in earnest, are
+in an idle group of their own, and the agent is beside the pods; `node_agent.workbench.bystanders`
+says why. A trial during
 which load that is neither ours nor the broker's takes more than 0.1 core is discarded and counted;
 steps are judged one by one in the same way. Ends with one line of JSON; exit 1 when a goal is
 missed. Needs root and cgroups.
@@ -127,6 +129,7 @@ class Bench:
             assert self.stage.inventory is not None, "the workbench is ready"
             command = self.cast.node(self.stage.inventory, self.stage.best_effort_root)
             agent = self.supervisor.start("node", command, patience_s=STOP_S, rank=NODE)
+            await self.stage.place("node", agent.pid)
             await self.supervisor.until("a quota", self._limited, real.AGENT_S, agent)
             await self.hold(1.0)
         name = f"{kind}-{number}"
@@ -174,7 +177,13 @@ async def start(folder: Path, supervisor: Supervisor) -> Bench:
     stage = Stage(workbench, Trace(capacity_milli=1000 * (os.cpu_count() or 1)))
     stage.listen()
     await supervisor.until("groups and load", lambda: stage.ready, real.WORKBENCH_S, workbench)
-    own = OwnCpu(lambda: [*(one.pid for one in supervisor.children), said["pid"]], stage.trace.ours)
+
+    def pids() -> list[int]:
+        return [*(one.pid for one in supervisor.children), said["pid"]]
+
+    await stage.place("node", os.getpid())
+    await stage.place("elsewhere", broker.pid, worker.pid, said["pid"])
+    own = OwnCpu(pids, stage.trace.ours)
     own.start()
     return Bench(folder, supervisor, board, cast, stage, own)
 

@@ -135,6 +135,32 @@ def test_latencies_are_told_by_phase(bench: Bench) -> None:
     assert 0 <= latency["p50_us"] <= latency["p99_us"] <= latency["max_us"]
 
 
+def test_bystanders_are_placed_beside_the_pods_and_outlive_the_groups(tmp_path: Path) -> None:
+    needs_groups()
+    cpu = detect().hierarchy("cpu")
+    assert cpu is not None
+    top = Path(cpu.mount) / NAME
+    home = Path("/proc/self/cgroup").read_text()
+    sleepers = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    one = Bench(tmp_path)
+    try:
+        one.until(lambda: bool(one.of("ready")))
+        for role, sleeper in zip(("node", "elsewhere"), sleepers, strict=True):
+            one.do(do="place", role=role, pids=[sleeper.pid])
+            assert str(sleeper.pid) in (top / role / "cgroup.procs").read_text().split()
+        idle = top / "elsewhere" / "cpu.idle"
+        assert not idle.exists() or idle.read_text().strip() == "1"
+        one.stop()
+        assert groups() == []
+        for sleeper in sleepers:
+            assert sleeper.poll() is None, "a bystander died with the groups"
+            assert Path(f"/proc/{sleeper.pid}/cgroup").read_text() == home
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
+
+
 def test_the_end_of_its_input_ends_it_and_its_groups(bench: Bench) -> None:
     bench.do(do="greedy", on=True)
     assert groups()
