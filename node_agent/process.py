@@ -11,6 +11,7 @@ import time
 
 import uvloop
 
+from node_agent import courtesy
 from node_agent.cgroup.layout import Layout, detect
 from node_agent.discovery import Discovery
 from node_agent.inventory import InventorySource
@@ -25,6 +26,7 @@ def main(text: str) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     settings = from_wire(text)
+    courtesy.set_slice()
     try:
         layout = detect()
         source = source_for(settings, layout)

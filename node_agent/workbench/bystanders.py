@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from node_agent.cgroup.layout import Layout
+from node_agent.courtesy import set_slice
 from node_agent.workbench.groups import POLL_S, REMOVE_S, Groups, GroupsError
 
 ROLES = ("node", "elsewhere")
@@ -39,7 +40,9 @@ class Bystanders:
             idle.write_text("1", "ascii")
 
     def place(self, role: str, pids: Iterable[int]) -> None:
-        """Move processes; one that has ended already is fine. Children that come later follow.
+        """Move processes and teach them manners; one that has ended already is fine.
+
+        Children that come later follow.
 
         Raises ValueError for a role that is not one of `ROLES`.
         """
@@ -47,6 +50,7 @@ class Bystanders:
             raise ValueError(f"unknown role {role!r}; it is one of {', '.join(self._directories)}")
         for pid in pids:
             _move(pid, self._directories[role])
+            set_slice(pid=pid)
 
     def release(self) -> None:
         """Put every process back, also those that were forked since.

@@ -15,6 +15,7 @@ import sys
 from typing import Any
 
 from node_agent.cgroup.layout import detect
+from node_agent.courtesy import DEFAULT_NS, set_slice
 from node_agent.workbench.groups import enter
 
 PR_SET_PDEATHSIG = 1
@@ -86,5 +87,6 @@ def die_with_starter() -> None:
 def begin() -> None:
     """In the worker: die with the starter, enter the group, say that it is done."""
     die_with_starter()
+    set_slice(DEFAULT_NS)  # the starter may have manners, this is work like any other
     enter(detect(), told()["group"], os.getpid())
     os.write(1, b"+")
