@@ -14,7 +14,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.adapters import ADAPTERS, Vector
+from tests.conformance.adapters import ADAPTERS
+from tests.conformance.adapters.common import Vector
 
 RELATIVE = 1e-9
 

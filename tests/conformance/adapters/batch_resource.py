@@ -1,38 +1,11 @@
-"""One function per (family, op): a vector's input in, an answer of the expected shape out.
-
-Adapters translate names and units and call the law; they decide nothing. A vector of an op that
-is missing here is a failure, not a skip.
-"""
+"""Family batch_resource: what batch work may borrow on a node."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-
 from agents.capacity import lendable, margin_of
-from agents.evict_memory import BestEffortPod, release_of, victims
-from agents.suppress import adjust, allow
+from tests.conformance.adapters.common import Adapter, Amounts, Vector, amounts, array
 
-Vector = dict[str, Any]
-Amounts = tuple[int, int]
 CORE_MILLI = 1000
-PERIOD_US = 100_000
-QUOTA_FLOOR_US = 2000
-IGNORE_PERMILLE, RAISE_PERMILLE = 10, 100
-NOBODY: Amounts = (0, 0)
-
-
-def array(*values: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.array(values, dtype=np.int64)
-
-
-def amounts(resources: Vector | None) -> Amounts:
-    """Milli and bytes; an absent resource counts as 0."""
-    if not resources:
-        return NOBODY
-    return resources.get("cpu_m") or 0, resources.get("memory") or 0
 
 
 def add(left: Amounts, right: Amounts) -> Amounts:
@@ -218,109 +191,8 @@ def batch_degrade(given: Vector) -> Vector:
     return {"degrade": not present or degraded(age, given["degrade_minutes"] or 0)}
 
 
-def trunc_milli(cores: list[float]) -> int:
-    """trunc(1000 x sum), summed in floats in the given order as the peer does."""
-    total = 0.0
-    for one in cores:
-        total += one
-    return int(1000 * total)
-
-
-def suppress_amount(given: Vector) -> Vector:
-    node = given["node"]
-    capacity = node["capacity_cpu_m"]
-    best_effort = {
-        pod["uid"]
-        for pod in given["pods"]
-        if pod["qos_label"] == "BE" or pod["kube_qos"] == "BestEffort"
-    }
-    online = [p["cpu_cores"] for p in given["pod_usage"] if p["uid"] not in best_effort]
-    apps = [a for a in given["host_apps"] if a["usage_cores"] is not None]
-    host = [
-        a["usage_cores"]
-        for a in apps
-        if not (a["qos"] == "BE" and a["cgroup_base"] == "kube_besteffort")
-    ]
-    pods_all = sum(p["cpu_cores"] for p in given["pod_usage"])
-    apps_all = sum(a["usage_cores"] for a in apps)
-    system = max(given["node_usage_cores"] - pods_all - apps_all, 0.0)
-    reserved = max(capacity - node["allocatable_cpu_m"], node["annotation_reserved_cpu_m"] or 0, 0)
-    amount = int(
-        allow(
-            array(capacity), given["threshold_percent"], array(trunc_milli(online)),
-            array(trunc_milli(host)), array(trunc_milli([system])), array(reserved),
-        )[0]
-    )  # fmt: skip
-    if given["min_percent"] is not None:
-        amount = max(amount, capacity * given["min_percent"] // 100)
-    return {"suppress_cpu_m": amount}
-
-
-def cfs_quota_adjust(given: Vector) -> Vector:
-    cores = -(-given["capacity_cpu_m"] // CORE_MILLI)
-    quota = adjust(
-        array(cores * PERIOD_US), array(int(given["suppress_cpu_m"] * 100)),
-        array(given["current_quota"]), array(QUOTA_FLOOR_US), IGNORE_PERMILLE, RAISE_PERMILLE,
-    )  # fmt: skip
-    return {"quota": int(quota[0])}
-
-
-def release_by_usage(given: Vector) -> Vector:
-    threshold, lower = given["threshold_percent"], given["lower_percent"]
-    lower = threshold - 2 if lower is None else lower
-    release = release_of(array(given["capacity"]), array(given["used"]), threshold, lower)
-    return {"release": int(release[0])}
-
-
-def memory_config_check(given: Vector) -> Vector:
-    """Only the feature this law has: be_memory, by usage."""
-    config = given["config"]
-    if config is None or config["usage_threshold_percent"] is None:
-        return {"valid": False}
-    threshold, lower = config["usage_threshold_percent"], config["usage_lower_percent"]
-    lower = threshold - 2 if lower is None else lower
-    return {"valid": threshold >= 0 and lower < threshold}
-
-
-def be_memory_order(pods: list[Vector]) -> list[str]:
-    """Names in the law's order; the vectors' names stand for uids."""
-    candidates = [
-        BestEffortPod(p["name"], i, p["priority_value"] or 0, p["used"] or 0, True, False)
-        for i, p in enumerate(pods)
-        if p["qos_label"] == "BE" and p["phase"] in ("Running", "Pending")
-    ]
-    return [pod.uid for pod in victims(candidates, 1 << 60, len(candidates))]
-
-
-def memory_evict(given: Vector) -> Vector:
-    """A whole pass of the one feature this law has."""
-    config, node = given["config"], given["node"]
-    sequence: list[str] = []
-    wanted = "be_memory" in given["features"] and (config or {}).get("enable")
-    if wanted and memory_config_check({"config": config})["valid"] and node["capacity"] > 0:
-        release = release_by_usage(
-            {
-                "capacity": node["capacity"], "used": given["node_used"],
-                "threshold_percent": config["usage_threshold_percent"],
-                "lower_percent": config["usage_lower_percent"],
-            }
-        )["release"]  # fmt: skip
-        by_name = {pod["name"]: pod for pod in given["pods"]}
-        for name in be_memory_order(given["pods"]):
-            if release <= 0:
-                break
-            sequence.append(name)
-            release -= by_name[name]["used"] or 0
-    return {"peer_sequence": sequence}
-
-
-Adapter = Callable[[Vector], Vector]
-ADAPTERS: dict[tuple[str, str], Adapter] = {
-    ("batch_resource", "calculate"): batch_calculate,
-    ("batch_resource", "degrade"): batch_degrade,
-    ("batch_resource", "numa_split"): numa_split,
-    ("cpu_suppress", "suppress_amount"): suppress_amount,
-    ("cpu_suppress", "cfs_quota_adjust"): cfs_quota_adjust,
-    ("memory_evict", "release_by_usage"): release_by_usage,
-    ("memory_evict", "evict"): memory_evict,
+ADAPTERS: dict[str, Adapter] = {
+    "calculate": batch_calculate,
+    "degrade": batch_degrade,
+    "numa_split": numa_split,
 }
