@@ -1,0 +1,39 @@
+"""The policy: every threshold of the product, typed, with units in names and ranges checked.
+
+Read from YAML by `parse`, strictly; `digest` names a policy in every decision. The shipped defaults
+are the field defaults of the sections, written out in `agents/policies/default.yaml`.
+"""
+
+from schemas.policy.document import Policy, digest
+from schemas.policy.reading import MAX_POLICY_BYTES, parse
+from schemas.policy.sections import (
+    Blast,
+    CapacityRule,
+    EvictMemory,
+    Interference,
+    Loop,
+    ReservationRule,
+    Suppress,
+)
+from schemas.policy.units import NAME_PATTERN, Milli, Ms, Name, Percent, Permille, PositiveMs
+
+__all__ = [
+    "MAX_POLICY_BYTES",
+    "NAME_PATTERN",
+    "Blast",
+    "CapacityRule",
+    "EvictMemory",
+    "Interference",
+    "Loop",
+    "Milli",
+    "Ms",
+    "Name",
+    "Percent",
+    "Permille",
+    "Policy",
+    "PositiveMs",
+    "ReservationRule",
+    "Suppress",
+    "digest",
+    "parse",
+]

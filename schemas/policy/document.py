@@ -1,0 +1,36 @@
+"""The whole policy document and its digest; a section is one line here."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from schemas.policy.sections import (
+    Blast,
+    CapacityRule,
+    EvictMemory,
+    Interference,
+    Loop,
+    ReservationRule,
+    Suppress,
+)
+from schemas.policy.units import Name, Part
+
+
+class Policy(Part, frozen=True):
+    """The whole document; `name` is its key on the topic."""
+
+    name: Name = "default"
+    loop: Loop = Loop()
+    suppress: Suppress = Suppress()
+    evict_memory: EvictMemory = EvictMemory()
+    capacity: CapacityRule = CapacityRule()
+    reservation: ReservationRule = ReservationRule()
+    interference: Interference = Interference()
+    blast: Blast = Blast()
+
+
+def digest(policy: Policy) -> str:
+    """16 hex digits of the policy's content; equal documents, however written, agree."""
+    return hashlib.sha256(msgspec.json.encode(policy, order="sorted")).hexdigest()[:16]

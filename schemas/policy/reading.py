@@ -1,0 +1,90 @@
+"""A policy out of YAML, strictly: an unknown key, a wrong type, a value out of range is refused.
+
+Called through `schemas.policy.parse`; a refusal names the source, the key and what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import yaml
+from msgspec import inspect
+
+from schemas.errors import BadPolicy
+from schemas.policy.check import check
+from schemas.policy.document import Policy
+from schemas.policy.units import NAME_PATTERN
+
+MAX_POLICY_BYTES = 256 * 1024
+_SHAPE = inspect.type_info(Policy)
+
+
+def parse(text: str | bytes, source: str) -> Policy:
+    """The policy in ``text``. Raises BadPolicy naming ``source``, the key and the allowed range."""
+    if len(text) > MAX_POLICY_BYTES:
+        raise BadPolicy(f"{source}: {len(text)} bytes; allowed: {MAX_POLICY_BYTES}")
+    try:
+        document = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise BadPolicy(f"{source}: not YAML: {error}") from None
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
+        # PyYAML lets these out for a date that is none, a tag that does not fit, deep nesting.
+        raise BadPolicy(f"{source}: not YAML: {type(error).__name__}: {error}") from None
+    if document is None:
+        raise BadPolicy(f"{source}: empty; write at least `name: default`")
+    try:
+        policy = msgspec.convert(document, Policy)
+    except msgspec.ValidationError as error:
+        complaint = _complaint(document, _SHAPE, "") or str(error)
+        raise BadPolicy(f"{source}: {complaint}") from None
+    check(policy, source)
+    return policy
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """PyYAML's safe loader, refusing a key that is written twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key.value} is written twice", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _complaint(document: Any, shape: inspect.Type, path: str) -> str:
+    """What is wrong with the first bad key, with what is allowed there; "" when nothing is."""
+    if not isinstance(shape, inspect.StructType):
+        allowed = _allowed(document, shape)
+        return f"{path} is {document!r:.60}; allowed: {allowed}" if allowed else ""
+    fields = {field.name: field.type for field in shape.fields}
+    if not isinstance(document, dict):
+        where = path or "the document"
+        return f"{where} is {document!r:.60}; allowed: a mapping with keys {', '.join(fields)}"
+    for key, value in document.items():
+        below = f"{path}.{key}" if path else f"{key}"
+        if key not in fields:
+            return f"{below:.80} is no key of the policy; allowed: {', '.join(fields)}"
+        found = _complaint(value, fields[key], below)
+        if found:
+            return found
+    return ""
+
+
+def _allowed(value: Any, shape: inspect.Type) -> str:
+    """What a plain key takes, when ``value`` is not that; "" when it is."""
+    if isinstance(shape, inspect.IntType):
+        low, high = shape.ge or 0, shape.le or 0
+        fits = type(value) is int and low <= value <= high
+        return "" if fits else f"a whole number from {low} to {high}"
+    if isinstance(shape, inspect.BoolType):
+        return "" if isinstance(value, bool) else "true or false"
+    fits = isinstance(value, str) and re.match(NAME_PATTERN, value) is not None
+    return "" if fits else "letters, digits, dots, dashes and underscores, 1 to 64 of them"

@@ -1,0 +1,81 @@
+"""Sections of the policy on lending and taking back: defaults are the field's.
+
+Read by `schemas.policy.document`; each decider takes its own section's values as arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from schemas.policy.units import Milli, Ms, Part, Percent, Permille, PositiveMs
+
+
+class Loop(Part, frozen=True):
+    """Periods of the loop itself and how long silence is forgiven."""
+
+    tick_ms: PositiveMs = 1_000
+    command_ttl_ms: PositiveMs = 30_000
+    refresh_ms: PositiveMs = 60_000  # a standing command is said again
+    report_ms: PositiveMs = 10_000  # reservations and signals, at most once a node
+    silent_after_ms: PositiveMs = 3_000  # older than this: hold, offer nothing new
+    withdraw_after_ms: PositiveMs = 900_000  # the peer's degrade: 15 minutes
+    forget_after_ms: PositiveMs = 3_600_000  # state of a vanished node is collected
+
+
+class Suppress(Part, frozen=True):
+    """CPU of best-effort work: capacity x threshold - online - max(system, reserved)."""
+
+    enabled: bool = True
+    threshold_percent: Percent = 65
+    floor_milli: Milli = 10  # never less for the whole best-effort group
+    floor_percent: Percent = 0
+    ignore_permille: Permille = 10  # of capacity: smaller changes are not written
+    raise_permille: Permille = 100  # of capacity: the largest step up
+
+
+class EvictMemory(Part, frozen=True):
+    """Memory's last gate: at the threshold, free down to the lower mark."""
+
+    enabled: bool = True
+    threshold_percent: Percent = 70
+    lower_percent: Percent = 68
+    cooldown_ms: PositiveMs = 4_000
+    dry_run: bool = False
+
+
+class CapacityRule(Part, frozen=True):
+    """Batch capacity by the usage policy, with its margins and its manners."""
+
+    enabled: bool = True
+    cpu_reclaim_percent: Percent = 60
+    memory_reclaim_percent: Percent = 65
+    change_permille: Permille = 100  # publish beyond this change
+    refresh_ms: PositiveMs = 300_000
+    raise_permille_per_min: Annotated[int, Meta(ge=1, le=60_000)] = 100  # of node capacity
+
+
+class ReservationRule(Part, frozen=True):
+    """Short-term and long-term reservation: peaks of a window, and a margin."""
+
+    short_margin_percent: Percent = 10
+    long_margin_percent: Percent = 20
+    warm_ms: Ms = 300_000  # shorter history: capacity holds at what is lent
+
+
+class Interference(Part, frozen=True):
+    """Robust z-score of each online pod against its own last hour."""
+
+    enabled: bool = True
+    history_ms: Ms = 600_000  # at least so much history
+    ill_score_permille: Annotated[int, Meta(ge=500, le=1_000_000)] = 6_000
+    ill_points: Annotated[int, Meta(ge=1, le=60)] = 2  # points of 10 s in a row
+
+
+class Blast(Part, frozen=True):
+    """How much may go wrong at once, fleet-wide."""
+
+    evictions_permille: Annotated[int, Meta(ge=0, le=1000)] = 1  # of the fleet's nodes a cool-down
+    stop_ill_permille: Permille = 550
+    facts_stale_ms: PositiveMs = 10_000
