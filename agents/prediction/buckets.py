@@ -1,0 +1,75 @@
+"""Where histogram buckets begin, as tables made once from exact arithmetic.
+
+`agents.prediction.histogram` finds buckets and answers percentiles with them. Formula: koordinator
+`pkg/util/histogram/histogram_options.go`; its logarithm and power are not taken at run time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from agents.table import Array, Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buckets:
+    """Float64 tables of one scheme with n buckets, in the unit of the values they count."""
+
+    starts: Array  # [n] lower edges
+    answers: Array  # [n] what a percentile in that bucket says: its end; the last one's its start
+    cuts: Array  # [n - 1] least value of each bucket but the first
+
+    @property
+    def count(self) -> int:
+        return len(self.starts)
+
+
+def linear(max_value: float, size: float) -> Buckets:
+    """Buckets of one width: ceil(max / size) + 1 of them, the last without end."""
+    count = math.ceil(max_value / size) + 1
+    return _table(
+        [float(i) * size for i in range(count)], [_least(i, size) for i in range(1, count)]
+    )
+
+
+def exponential(max_value: float, first: float, ratio: float) -> Buckets:
+    """Each bucket ``ratio`` times as wide as the one before: start(i) = first (r^i - 1) / (r - 1).
+
+    The count is the least k with r^k >= max (r - 1) / first + 1, and one more.
+    """
+    growth, width = Fraction(ratio), Fraction(first)
+    end = Fraction(max_value)
+    starts = [Fraction(0)]
+    while starts[-1] < end:
+        starts.append(starts[-1] + width)
+        width *= growth
+    starts.append(starts[-1] + width)
+    floats = [float(start) for start in starts[:-1]]
+    return _table(floats, floats[1:])
+
+
+def find(buckets: Buckets, values: Array) -> Ints:
+    """The bucket of each value; below 0 is the first, beyond the table the last."""
+    return buckets.cuts.searchsorted(values, side="right")
+
+
+def _least(i: int, size: float) -> float:
+    """The least double whose quotient by ``size`` is i or more: trunc(v / size) turns there."""
+    value = float(i) * size
+    while value / size >= i:
+        value = math.nextafter(value, -math.inf)
+    while value / size < i:
+        value = math.nextafter(value, math.inf)
+    return value
+
+
+def _table(starts: list[float], cuts: list[float]) -> Buckets:
+    lower = np.array(starts, dtype=np.float64)
+    tables = (lower, np.append(lower[1:], lower[-1]), np.array(cuts, dtype=np.float64))
+    for table in tables:
+        table.setflags(write=False)
+    return Buckets(*tables)

@@ -1,0 +1,1 @@
+"""Prediction: tables, histograms, the fleet's round, the peak predictor."""
