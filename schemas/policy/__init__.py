@@ -5,6 +5,17 @@ are the field defaults of the sections, written out in `agents/policies/default.
 """
 
 from schemas.policy.document import Policy, digest
+from schemas.policy.isolation import (
+    BlockIo,
+    CoreSched,
+    CpuBurst,
+    GroupIdentity,
+    MemoryQos,
+    Network,
+    Oom,
+    Resctrl,
+    SystemDaemons,
+)
 from schemas.policy.reading import MAX_POLICY_BYTES, parse
 from schemas.policy.sections import (
     Blast,
@@ -21,19 +32,28 @@ __all__ = [
     "MAX_POLICY_BYTES",
     "NAME_PATTERN",
     "Blast",
+    "BlockIo",
     "CapacityRule",
+    "CoreSched",
+    "CpuBurst",
     "EvictMemory",
+    "GroupIdentity",
     "Interference",
     "Loop",
+    "MemoryQos",
     "Milli",
     "Ms",
     "Name",
+    "Network",
+    "Oom",
     "Percent",
     "Permille",
     "Policy",
     "PositiveMs",
+    "Resctrl",
     "ReservationRule",
     "Suppress",
+    "SystemDaemons",
     "digest",
     "parse",
 ]

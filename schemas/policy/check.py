@@ -25,3 +25,50 @@ def check(policy: Policy, source: str) -> None:
             f"{source}: loop.silent_after_ms < withdraw_after_ms <= forget_after_ms must hold, "
             f"not {loop.silent_after_ms}, {loop.withdraw_after_ms}, {loop.forget_after_ms}"
         )
+    _check_isolation(policy, source)
+
+
+def _check_isolation(policy: Policy, source: str) -> None:
+    """Partitions that are none, and settings that work against each other."""
+    for name in ("lsr", "ls", "be"):
+        part = getattr(policy.resctrl, name)
+        if part.l3_start_percent >= part.l3_end_percent:
+            raise BadPolicy(
+                f"{source}: resctrl.{name}.l3_start_percent is {part.l3_start_percent}; allowed: "
+                f"0 to l3_end_percent - 1 = {part.l3_end_percent - 1}"
+            )
+    identity, oom = policy.group_identity, policy.oom
+    on = [part.enabled for part in (identity.lsr, identity.ls, identity.be, identity.system)]
+    if policy.core_sched.enabled and any(on):
+        raise BadPolicy(
+            f"{source}: core_sched.enabled is true; allowed: only without group_identity, the "
+            "kernel has one of the two at a time"
+        )
+    for name in ("lsr", "ls", "system"):
+        part = getattr(oom, name)
+        if part.enabled and oom.be.enabled and part.score_adj >= oom.be.score_adj:
+            raise BadPolicy(
+                f"{source}: oom.{name}.score_adj is {part.score_adj}; allowed: below that of best "
+                f"effort, {oom.be.score_adj}"
+            )
+    _check_network(policy, source)
+
+
+def _check_network(policy: Policy, source: str) -> None:
+    """Guarantees that can be kept, and maxima that do not undercut them."""
+    parts = {name: getattr(policy.network, name) for name in ("system", "ls", "be")}
+    for way in ("egress", "ingress"):
+        promised = 0
+        for name, part in parts.items():
+            least, most = getattr(part, f"{way}_min_percent"), getattr(part, f"{way}_max_percent")
+            promised += least if part.enabled else 0
+            if 0 < most < least:
+                raise BadPolicy(
+                    f"{source}: network.{name}.{way}_max_percent is {most}; allowed: 0, or at "
+                    f"least {way}_min_percent = {least}"
+                )
+        if promised > 100:
+            raise BadPolicy(
+                f"{source}: network {way}_min_percent of all classes is {promised}; allowed: 0 to "
+                "100 together"
+            )

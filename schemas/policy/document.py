@@ -6,6 +6,17 @@ import hashlib
 
 import msgspec
 
+from schemas.policy.isolation import (
+    BlockIo,
+    CoreSched,
+    CpuBurst,
+    GroupIdentity,
+    MemoryQos,
+    Network,
+    Oom,
+    Resctrl,
+    SystemDaemons,
+)
 from schemas.policy.sections import (
     Blast,
     CapacityRule,
@@ -29,6 +40,15 @@ class Policy(Part, frozen=True):
     reservation: ReservationRule = ReservationRule()
     interference: Interference = Interference()
     blast: Blast = Blast()
+    resctrl: Resctrl = Resctrl()
+    memory_qos: MemoryQos = MemoryQos()
+    cpu_burst: CpuBurst = CpuBurst()
+    group_identity: GroupIdentity = GroupIdentity()
+    core_sched: CoreSched = CoreSched()
+    oom: Oom = Oom()
+    block_io: BlockIo = BlockIo()
+    network: Network = Network()
+    system_daemons: SystemDaemons = SystemDaemons()
 
 
 def digest(policy: Policy) -> str:

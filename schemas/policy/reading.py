@@ -86,5 +86,8 @@ def _allowed(value: Any, shape: inspect.Type) -> str:
         return "" if fits else f"a whole number from {low} to {high}"
     if isinstance(shape, inspect.BoolType):
         return "" if isinstance(value, bool) else "true or false"
+    if isinstance(shape, inspect.LiteralType):
+        known = isinstance(value, str) and value in shape.values
+        return "" if known else " or ".join(str(name) for name in shape.values)
     fits = isinstance(value, str) and re.match(NAME_PATTERN, value) is not None
     return "" if fits else "letters, digits, dots, dashes and underscores, 1 to 64 of them"

@@ -5,7 +5,7 @@ Read by `schemas.policy.document`; each decider takes its own section's values a
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -28,11 +28,13 @@ class Suppress(Part, frozen=True):
     """CPU of best-effort work: capacity x threshold - online - max(system, reserved)."""
 
     enabled: bool = True
+    policy: Literal["quota", "cpuset"] = "quota"  # how the bound is put on the group
     threshold_percent: Percent = 65
     floor_milli: Milli = 10  # never less for the whole best-effort group
     floor_percent: Percent = 0
     ignore_permille: Permille = 10  # of capacity: smaller changes are not written
     raise_permille: Permille = 100  # of capacity: the largest step up
+    floor_cpus: Annotated[int, Meta(ge=1, le=4096)] = 2  # the smallest CPU set
 
 
 class EvictMemory(Part, frozen=True):

@@ -15,15 +15,25 @@ from schemas.errors import BadPolicy
 
 SOURCE = "pilot.yaml"
 WHOLE: dict[str, Any] = msgspec.to_builtins(policy.Policy())
-SECTIONS = {
-    field.name: field.type.cls
-    for field in inspect.type_info(policy.Policy).fields  # type: ignore[attr-defined]
-    if isinstance(field.type, inspect.StructType)
-}
+
+
+def sections_of(kind: type, path: str = "") -> dict[str, type]:
+    """Every section by its dotted path, those within sections too."""
+    found: dict[str, type] = {}
+    for field in inspect.type_info(kind).fields:  # type: ignore[attr-defined]
+        if isinstance(field.type, inspect.StructType):
+            below = f"{path}{field.name}"
+            found[below] = field.type.cls
+            found |= sections_of(field.type.cls, f"{below}.")
+    return found
+
+
+SECTIONS = sections_of(policy.Policy)
 KEYS = [
     (section, field.name, field.type)
     for section, kind in SECTIONS.items()
     for field in inspect.type_info(kind).fields  # type: ignore[attr-defined]
+    if not isinstance(field.type, inspect.StructType)
 ]
 NUMBERS = [(s, name, kind) for s, name, kind in KEYS if isinstance(kind, inspect.IntType)]
 IDS = [f"{section}.{name}" for section, name, _ in KEYS]
@@ -39,7 +49,13 @@ def refusal(text: str | bytes) -> str:
 
 
 def with_value(section: str, name: str, value: Any) -> str:
-    return yaml.safe_dump({section: {name: value}})
+    return nested(section, {name: value})
+
+
+def nested(section: str, content: dict[str, Any]) -> str:
+    for part in reversed(section.split(".")):
+        content = {part: content}
+    return yaml.safe_dump(content)
 
 
 def test_the_defaults_written_out_are_the_defaults() -> None:
@@ -73,6 +89,16 @@ def test_every_key_is_held_to_its_type(
 
 
 @pytest.mark.parametrize(("section", "name", "kind"), KEYS, ids=IDS)
+def test_a_key_that_is_named_leaves_the_others_at_their_defaults(
+    section: str, name: str, kind: inspect.Type
+) -> None:
+    value: Any = WHOLE
+    for part in (*section.split("."), name):
+        value = value[part]
+    assert policy.parse(with_value(section, name, value), SOURCE) == policy.Policy()
+
+
+@pytest.mark.parametrize(("section", "name", "kind"), KEYS, ids=IDS)
 def test_numbers_are_no_switches_and_switches_no_numbers(
     section: str, name: str, kind: inspect.Type
 ) -> None:
@@ -82,7 +108,7 @@ def test_numbers_are_no_switches_and_switches_no_numbers(
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_unknown_keys_are_refused_with_the_known_ones(section: str) -> None:
-    message = refusal(yaml.safe_dump({section: {"treshold": 1}}))
+    message = refusal(nested(section, {"treshold": 1}))
     assert f"{section}.treshold is no key of the policy; allowed: " in message
     for field in msgspec.structs.fields(SECTIONS[section]):
         assert field.name in message
@@ -123,6 +149,24 @@ def test_unknown_keys_are_refused_with_the_known_ones(section: str) -> None:
         ("loop: {command_ttl_ms: 2999}", "command_ttl_ms is 2999; allowed: at least three"),
         ("loop: {withdraw_after_ms: 2000}", "silent_after_ms < withdraw_after_ms"),
         ("loop: {forget_after_ms: 100000}", "withdraw_after_ms <= forget_after_ms"),
+        ("suppress: {policy: both}", "suppress.policy is 'both'; allowed: cpuset or quota"),
+        ("resctrl: {be: {l3_start_percent: 30}}", "resctrl.be.l3_start_percent is 30; allowed: 0"),
+        (
+            "core_sched: {enabled: true}\ngroup_identity: {be: {enabled: true}}",
+            "core_sched.enabled is true; allowed: only without group_identity",
+        ),
+        (
+            "oom: {be: {enabled: true, score_adj: 0}, ls: {enabled: true}}",
+            "oom.ls.score_adj is 0; allowed: below that of best effort, 0",
+        ),
+        (
+            "network: {be: {egress_min_percent: 20, egress_max_percent: 10}}",
+            "network.be.egress_max_percent is 10; allowed: 0, or at least egress_min_percent = 20",
+        ),
+        (
+            "network: {be: &a {enabled: true, ingress_min_percent: 51}, ls: *a}",
+            "network ingress_min_percent of all classes is 102; allowed: 0 to 100 together",
+        ),
     ],
     ids=lambda text: repr(text)[:40],
 )
