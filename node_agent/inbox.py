@@ -23,9 +23,9 @@ BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 HISTORY_MS = 300_000
 METADATA_S = 10.0
 METADATA_POLL_S = 0.05
-POLL_MS = 2_000  # how long an empty poll lasts; a record ends it at once, here and at the broker
+POLL_MS = 5_000  # how long an empty poll lasts; a record ends it at once, here and at the broker
 LAST_RECORD_MS = 3_000
-LAYOUT_CHECK_POLLS = 30  # about once a minute: has the topic another number of partitions?
+LAYOUT_CHECK_POLLS = 12  # about once a minute: has the topic another number of partitions?
 
 log = logging.getLogger(__name__)
 Deliver = Callable[[ConsumerRecord], Awaitable[None]]

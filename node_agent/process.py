@@ -5,6 +5,7 @@ It takes settings as one JSON argument and imports no more than it needs, for it
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import time
@@ -59,6 +60,8 @@ async def _live(settings: Settings, layout: Layout, source: InventorySource) -> 
         from node_agent import metrics  # noqa: PLC0415  (3 MiB that most nodes do without)
 
         metrics.serve(agent, settings.metrics_host, settings.metrics_port)
+    gc.collect()
+    gc.freeze()  # modules and wiring live as long as the process: no collection need look at them
     return await agent.run()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
@@ -162,12 +161,8 @@ class Subtree:
     def groups(self, group: Parts = BE_ROOT, depth: int = MAX_DEPTH) -> list[Parts]:
         """The group and all groups under it, parents first, by name; empty when it is gone."""
         try:
-            with self._open(group) as directory:
-                names = sorted(
-                    name
-                    for name in os.listdir(directory)
-                    if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
-                )
+            with self._open(group) as directory, os.scandir(directory) as entries:
+                names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
         except OSError as error:
             if error.errno in _GONE:
                 return []
