@@ -52,7 +52,9 @@ print("up", flush=True)
         threads = [int(entry.name) for entry in Path(f"/proc/{child.pid}/task").iterdir()]
         assert len(threads) == 2
         assert {slice_ns(tid) for tid in threads} == {LONG_NS}
-        assert {os.getpriority(os.PRIO_PROCESS, tid) for tid in threads} == {min(os.nice(0) + 3, 19)}
+        assert {os.getpriority(os.PRIO_PROCESS, tid) for tid in threads} == {
+            min(os.nice(0) + 3, 19)
+        }
     finally:
         child.communicate(b"")
 

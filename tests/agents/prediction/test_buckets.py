@@ -65,3 +65,11 @@ def test_an_edge_belongs_to_its_own_bucket(table: Buckets) -> None:
 def test_tables_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="read-only"):
         CORES.starts[0] = 1
+
+
+@pytest.mark.parametrize(
+    "table", [fleet.CPU_BUCKETS, fleet.MEMORY_BUCKETS, linear(100.0, 0.3), linear(1.0, 1.0)]
+)
+@given(st.floats(-(2.0**50), 2.0**50) | st.floats(0, 120))
+def test_cells_find_what_a_search_finds(table: Buckets, value: float) -> None:
+    assert found(table, value) == table.cuts.searchsorted(value, side="right")
