@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agents import emit, fold, guards
+from agents.lending.batch import lendable, margin_of
 from agents.log import Output
-from agents.table import ABSENT, Array, Bools, Field, Ints
+from agents.table import ABSENT, Bools, Field, Ints
 from agents.windows import BYTES_PER_KIB, SYSTEM
 from schemas.records import Capacity, Cause
 
@@ -34,21 +35,6 @@ TERMS = ("capacity", "margin", "system", "reserved", "need", "lent")
 REASONS = ("", "cold", "silent", "unknown_pods", "withdrawn", "disabled")
 FRESH, COLD, SILENT, UNKNOWN_PODS, WITHDRAWN, DISABLED = range(len(REASONS))
 """Conditions of a node's numbers, and the reason each is published with."""
-
-
-def margin_of(capacity: Array, reclaim_percent: int) -> Array:
-    """The safety margin, in the peer's order of floating-point operations."""
-    return (capacity.astype(np.float64) * (float(100 - reclaim_percent) / 100)).astype(np.int64)
-
-
-def lendable(capacity: Array, margin: Array, system: Array, reserved: Array, need: Array) -> Array:
-    """Capacity - margin - max(system, reserved) - need; may be negative.
-
-    ``system`` includes host applications above batch; ``need`` includes usage of pods that no
-    inventory names (dangling), which counts as high.
-    """
-    result: Array = capacity - margin - np.maximum(system, reserved) - need
-    return result
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from schemas.records import PodFact, PriorityClass, Qos
 
-ONLINE, BEST_EFFORT, HOST, HIGH, LSE, EVICTABLE, TERMINATING = 1, 2, 4, 8, 16, 32, 64
-"""Bits of a pod's role: exactly one of ONLINE and BEST_EFFORT is set."""
+ONLINE, BEST_EFFORT, HOST, HIGH, LSE, EVICTABLE, TERMINATING, MID = (1 << i for i in range(8))
+"""Bits of a pod's role: exactly one of ONLINE and BEST_EFFORT is set; MID only beside HIGH."""
 
 PRIORITY_RANGES: tuple[tuple[int, int, PriorityClass], ...] = (
     (9000, 9999, "prod"),
@@ -54,6 +54,8 @@ def roles_of(pod: PodFact) -> int:
     bits = BEST_EFFORT if qos == "BE" else ONLINE
     if priority_class_of(pod) not in ("batch", "free"):
         bits |= HIGH
+    if priority_class_of(pod) == "mid":
+        bits |= MID
     if pod.host_app:
         bits |= HOST
     if qos == "LSE":

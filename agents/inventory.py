@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agents.classes import priority_of, roles_of
+from agents.lending.reserved import reserved
 from agents.table import ABSENT, Field, Ints
 from schemas.packed import MAX_PODS
 from schemas.records import Inventory, PodFact
@@ -43,8 +44,8 @@ def apply(state: PartitionState, record: Inventory) -> None:
     capacity = (_known(record.cpu_capacity_milli), _known(record.memory_capacity_bytes))
     nodes["capacity"][row] = capacity
     nodes["reserved"][row] = (
-        _reserved(capacity[0], record.cpu_allocatable_milli, record.cpu_reserved_milli),
-        _reserved(capacity[1], record.memory_allocatable_bytes, record.memory_reserved_bytes),
+        _kept(capacity[0], record.cpu_allocatable_milli, record.cpu_reserved_milli),
+        _kept(capacity[1], record.memory_allocatable_bytes, record.memory_reserved_bytes),
     )
     if len(record.pods) > MAX_PODS:
         state.counts["too_many_pods"] += 1  # no sample can name so many either
@@ -111,6 +112,7 @@ def _within(amount: int) -> int:
     return max(0, min(amount, LARGEST))
 
 
-def _reserved(capacity: int, allocatable: int, said: int) -> int:
-    kubelet = max(capacity - _within(allocatable), 0) if allocatable >= 0 else 0
-    return max(kubelet, _within(said))
+def _kept(capacity: int, allocatable: int, said: int) -> int:
+    """An allocatable below 0 was not said: then it is the capacity."""
+    whole = max(capacity, 0)
+    return reserved(whole, _within(allocatable) if allocatable >= 0 else whole, _within(said))

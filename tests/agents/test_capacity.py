@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import guards
-from agents.capacity import lendable, margin_of
 from schemas.records import Capacity, LedgerEntry, PolicyRecord
 from tests.agents.worlds import (
     CAPACITY_MILLI,
@@ -235,24 +234,6 @@ def test_a_ticks_decisions_travel_as_columns_in_one_record() -> None:
 def test_changes_worth_saying(said: int, now: int, changed: bool) -> None:
     (answer,) = guards.changed(np.array([said]), np.array([now]), np.array([8000]), 100)
     assert answer == changed
-
-
-@given(
-    st.integers(0, 2**50),
-    st.integers(0, 100),
-    st.integers(0, 2**49),
-    st.integers(0, 2**49),
-    st.integers(0, 2**49),
-)
-def test_lendable_is_the_peers_formula(
-    capacity: int, percent: int, system: int, reserved: int, need: int
-) -> None:
-    (margin,) = margin_of(np.array([capacity]), percent).tolist()
-    assert margin == int(float(capacity) * (float(100 - percent) / 100))
-    (result,) = lendable(
-        *(np.array([v]) for v in (capacity, margin, system, reserved, need))
-    ).tolist()
-    assert result == capacity - margin - max(system, reserved) - need
 
 
 def test_memory_capacity_counts_no_page_cache() -> None:

@@ -81,7 +81,7 @@ def test_extreme_facts_are_bounded(extreme: int) -> None:
         (PodFact("u", "n", qos="BE"), classes.BEST_EFFORT | classes.EVICTABLE),
         (
             PodFact("u", "n", qos="BE", priority_class="mid"),
-            classes.BEST_EFFORT | classes.HIGH | classes.EVICTABLE,
+            classes.BEST_EFFORT | classes.HIGH | classes.MID | classes.EVICTABLE,
         ),
         (PodFact("u", "n", qos="LS", priority=5100), classes.ONLINE | classes.EVICTABLE),
         (

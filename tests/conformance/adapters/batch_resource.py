@@ -2,197 +2,142 @@
 
 from __future__ import annotations
 
-from agents.capacity import lendable, margin_of
-from tests.conformance.adapters.common import Adapter, Amounts, Vector, amounts, array
+import numpy as np
 
-CORE_MILLI = 1000
+from agents.classes import DEFAULT_PRIORITY
+from agents.lending import batch, zones
+from agents.lending.amounts import sums
+from agents.lending.needs import POLICIES, by_policy
+from agents.lending.publish import THOUSANDTHS, differs, left_over, normalised
+from agents.table import ABSENT, Ints
+from tests.conformance.adapters import lending
+from tests.conformance.adapters.common import Adapter, Vector, array
+from tests.conformance.adapters.lending import RESOURCES, known, pair, reserved_of, system_of
 
-
-def add(left: Amounts, right: Amounts) -> Amounts:
-    return left[0] + right[0], left[1] + right[1]
-
-
-def cpus_in(text: str) -> int:
-    """How many CPUs a list such as 0-1,5 names."""
-    count = 0
-    for part in filter(None, text.split(",")):
-        low, _, high = part.partition("-")
-        count += int(high or low) - int(low) + 1
-    return count
+NONE = -1
+MASK_BITS = 62
 
 
-def reserved_of(node: Vector) -> Amounts:
-    capacity, allocatable = amounts(node["capacity"]), amounts(node["allocatable"])
-    said = node["reservation"] or {}
-    milli, size = amounts(said.get("resources"))
-    if said.get("reserved_cpus"):
-        milli = cpus_in(said["reserved_cpus"]) * CORE_MILLI
-    return (
-        max(capacity[0] - allocatable[0], 0, milli),
-        max(capacity[1] - allocatable[1], 0, size),
-    )
+def codes_of(strategy: Vector) -> Ints:
+    """The two policies; the peer takes "request" for "usage" where it is said of cpu."""
+    cpu = "usage" if strategy["cpu_policy"] == "request" else strategy["cpu_policy"]
+    return array(POLICIES[cpu], POLICIES[strategy["memory_policy"]])
 
 
-def is_high(priority_class: str) -> bool:
-    return priority_class not in ("batch", "free")
+def mask_of(numa_nodes: list[int] | None) -> int:
+    mask = 0
+    for node in numa_nodes or ():
+        mask |= 1 << node if 0 <= node < MASK_BITS else 0
+    return mask
 
 
-class Needs:
-    """What high-priority pods use, request, and the larger of both: the three policies' terms."""
-
-    def __init__(self, given: Vector) -> None:
-        metrics = {pod["key"]: pod for pod in given["metric"]["pods"]}
-        self.used: list[tuple[Amounts, list[int] | None]] = []
-        self.requested: list[tuple[Amounts, list[int] | None]] = []
-        self.largest: list[tuple[Amounts, list[int] | None]] = []
-        self.unreported: list[tuple[Amounts, list[int] | None]] = []
-        listed = [pod for pod in given["pods"] if pod["phase"] in ("Running", "Pending")]
-        for pod in listed:
-            reported = metrics.pop(pod["key"], None)
-            if is_high(pod["priority_class"]):
-                self._add(pod, None if reported is None else amounts(reported["usage"]))
-        for dangling in metrics.values():
-            if is_high(dangling["priority_class"]):
-                usage = amounts(dangling["usage"])
-                self.used.append((usage, None))
-                self.largest.append((usage, None))
-
-    def _add(self, pod: Vector, usage: Amounts | None) -> None:
-        request, zones = amounts(pod["requests"]), pod["numa_nodes"]
-        self.requested.append((request, zones))
-        if usage is None:
-            self.used.append((request, zones))
-            self.unreported.append((request, zones))
-            return
-        self.used.append(((request[0], usage[1]) if pod["qos_class"] == "LSE" else usage, zones))
-        self.largest.append(((max(request[0], usage[0]), max(request[1], usage[1])), zones))
+def needs_of(given: Vector, codes: Ints) -> tuple[Ints, Ints]:
+    """([p, 2] need, [p] zones) of every pod that counts, dangling ones last."""
+    reported = {pod["key"]: pod for pod in given["metric"]["pods"]}
+    usage, request, lse, masks = [], [], [], []
+    for pod in lending.listed(given):
+        seen = reported.pop(pod["key"], None)
+        if lending.is_high(pod):
+            usage.append([ABSENT, ABSENT] if seen is None else pair(seen["usage"])[0].tolist())
+            request.append(pair(pod["requests"])[0].tolist())
+            lse.append(lending.is_lse(pod))
+            masks.append(mask_of(pod["numa_nodes"]))
+    for pod in reported.values():
+        if lending.is_high(pod):
+            usage.append(pair(pod["usage"])[0].tolist())
+            request.append([0, 0])
+            lse.append(False)
+            masks.append(0)
+    used, asked = (np.array(each, dtype=np.int64).reshape(-1, 2) for each in (usage, request))
+    return by_policy(codes, used, asked, np.array(lse, dtype=np.bool_)), array(*masks)
 
 
-def system_of(metric: Vector) -> Amounts:
-    system = amounts(metric["system_usage"])
-    for app in metric["host_apps"]:
-        if app["priority_class"] in ("prod", "mid"):
-            system = add(system, amounts(app["usage"]))
-    return system
+def percents(strategy: Vector, name: str) -> Ints:
+    said = (strategy[name.format(unit)] for unit in ("cpu", "memory"))
+    return array(*(NONE if value is None else value for value in said))
 
 
-def degraded(age_seconds: float | None, minutes: int) -> bool:
-    return age_seconds is None or age_seconds > 60 * minutes
-
-
-def batch_calculate(given: Vector) -> Vector:
+def calculate(given: Vector) -> Vector:
     strategy, metric = given["strategy"], given["metric"]
-    nothing = {"degraded": True, "cpu_m": None, "memory": None, "zones": None}
-    if metric is None or degraded(metric["age_seconds"], strategy["degrade_minutes"]):
-        return nothing
-    needs, system, reserved = Needs(given), system_of(metric), reserved_of(given["node"])
-    capacity = amounts(given["node"]["capacity"])
-    milli, size = (
-        one_resource(
-            strategy, unit, capacity[unit], system[unit], reserved[unit], whole(needs, unit)
-        )
-        for unit in (0, 1)
-    )
-    zones = given["zones"]
-    return {
-        "degraded": False,
-        "cpu_m": milli,
-        "memory": size,
-        "zones": None if zones is None else zone_amounts(strategy, zones, needs, system, reserved),
-    }
+    age = None if metric is None else metric["age_seconds"]
+    if lending.too_old(age, strategy["degrade_minutes"]):
+        return {"degraded": True, "cpu_m": None, "memory": None, "zones": None}
+    codes = codes_of(strategy)
+    need, masks = needs_of(given, codes)
+    owner = np.zeros(len(need), dtype=np.int64)
+    capacity, kept = pair(given["node"]["capacity"]), reserved_of(given["node"])
+    system = batch.system_of(codes, system_of(metric, DEFAULT_PRIORITY["batch"]))
+    reclaim = percents(strategy, "{}_reclaim_threshold_percent")
+    caps = percents(strategy, "batch_{}_threshold_percent")
+    margin = batch.margin_of(capacity, reclaim)
+    amount = batch.lendable(capacity, margin, system, kept, sums(need, owner, 1))
+    milli, size = np.maximum(batch.capped(amount, capacity, caps), 0)[0].tolist()
+    answer: Vector = {"degraded": False, "cpu_m": milli, "memory": size, "zones": None}
+    if given["zones"] is None:
+        return answer
+    here = zones.Zones.of(array(len(given["zones"])))
+    whole = np.array([pair(zone)[0] for zone in given["zones"]]).reshape(-1, 2)
+    parts = zones.split(zones.fine(need), masks, owner, here)
+    margin = batch.margin_of(whole, reclaim)
+    found = np.maximum(zones.lendable(whole, margin, system, kept, parts, here, caps), 0)
+    names = (zone["name"] for zone in given["zones"])
+    answer["zones"] = [{"name": n} | coarse(row) for n, row in zip(names, found, strict=True)]
+    return answer
 
 
-def whole(needs: Needs, unit: int) -> dict[str, int]:
-    """The node's sums for each policy."""
-    return {
-        "usage": sum(one[unit] for one, _ in needs.used),
-        "request": sum(one[unit] for one, _ in needs.requested),
-        "max_usage_request": sum(one[unit] for one, _ in needs.largest),
-    }
+def coarse(row: Ints) -> Vector:
+    values = (exact(*each) for each in zip(row, zones.FINE, strict=True))
+    return dict(zip(RESOURCES, values, strict=True))
 
 
-def one_resource(
-    strategy: Vector, unit: int, capacity: int, system: int, reserved: int, need: dict[str, int]
-) -> int:
-    """The law's sum for one resource, with the peer's choice of policy and its cap."""
-    name = ("cpu", "memory")[unit]
-    policy = strategy[f"{name}_policy"]
-    if policy == "request" and name == "cpu":
-        policy = "usage"
-    margin = margin_of(array(capacity), strategy[f"{name}_reclaim_threshold_percent"])
-    beside = 0 if policy == "request" else system
-    amount = int(
-        lendable(array(capacity), margin, array(beside), array(reserved), array(need[policy]))[0]
-    )
-    amount = max(amount, 0)
-    cap = strategy[f"batch_{name}_threshold_percent"]
-    return amount if cap is None else min(amount, int(float(capacity) * (float(cap) / 100)))
-
-
-def zone_amounts(
-    strategy: Vector, zones: list[Vector], needs: Needs, system: Amounts, reserved: Amounts
-) -> list[Vector]:
-    """The same sum for each zone, in thousandths of a unit, divisions rounded up."""
-    count = len(zones)
-    result = []
-    for index, zone in enumerate(zones):
-        answer: Vector = {"name": zone["name"]}
-        for unit, name in enumerate(("cpu_m", "memory")):
-            scale = 1 if unit == 0 else 1000
-            need = {
-                "usage": share_sum(needs.used, unit, index, count, scale),
-                "request": share_sum(needs.requested, unit, index, count, scale),
-                "max_usage_request": share_sum(
-                    needs.largest + needs.unreported, unit, index, count, scale
-                ),
-            }
-            amount = one_resource(
-                strategy, unit, (zone[name] or 0) * scale,
-                up(system[unit] * scale, count), up(reserved[unit] * scale, count), need,
-            )  # fmt: skip
-            answer[name] = amount if unit == 0 else amount / 1000
-        result.append(answer)
-    return result
-
-
-def share_sum(
-    items: list[tuple[Amounts, list[int] | None]], unit: int, index: int, count: int, scale: int
-) -> int:
-    total = 0
-    for one, nodes in items:
-        valid = [n for n in nodes or () if 0 <= n < count] or list(range(count))
-        if index in valid:
-            total += up(one[unit] * scale, len(valid))
-    return total
-
-
-def up(amount: int, parts: int) -> int:
-    return -(-amount // parts)
+def exact(amount: int, scale: int) -> float:
+    whole, rest = divmod(int(amount), int(scale))
+    return int(amount) / int(scale) if rest else whole
 
 
 def numa_split(given: Vector) -> Vector:
-    count = given["zone_count"]
+    here = zones.Zones.of(array(given["zone_count"]))
+    masks, owner = array(mask_of(given["numa_nodes"])), array(0)
 
-    def split(resources: Vector) -> list[Vector]:
-        item = (amounts(resources), given["numa_nodes"])
-        return [
-            {
-                "cpu_m": share_sum([item], 0, index, count, 1),
-                "memory": share_sum([item], 1, index, count, 1000) / 1000,
-            }
-            for index in range(count)
-        ]
+    def parts(resources: Vector) -> list[Vector]:
+        found = zones.split(zones.fine(pair(resources)), masks, owner, here)
+        return [coarse(row) for row in found]
 
-    return {"request": split(given["request"]), "usage": split(given["usage"])}
+    return {"request": parts(given["request"]), "usage": parts(given["usage"])}
 
 
-def batch_degrade(given: Vector) -> Vector:
-    present, age = given["metric_present"], given["age_seconds"]
-    return {"degrade": not present or degraded(age, given["degrade_minutes"] or 0)}
+def publish(given: Vector) -> Vector:
+    """In thousandths of a millicore, and bytes."""
+    ratio = given["cpu_normalization_ratio"]
+    said = known(given["calculated"])
+    for at, name in enumerate(("cpu", "memory")):
+        said[0, at] = ABSENT if given["reset"][name] else said[0, at]
+    fine = normalised(said[:, 0], np.array([ratio or 1.0]))
+    origin = np.maximum(np.stack([fine, said[:, 1]], axis=1), 0)
+    shown = origin
+    if (said >= 0).all():
+        shown = left_over(origin, pair(given["third_party_batch"]) * array(THOUSANDTHS, 1))
+    removed = said[0] < 0
+    answer: Vector = {}
+    for name, row in (("published", shown[0]), ("origin", origin[0])):
+        values = (exact(row[0], THOUSANDTHS), int(row[1]))
+        answer[name] = dict(zip(RESOURCES, values, strict=True))
+    for at in np.flatnonzero(removed).tolist():
+        answer["published"][RESOURCES[at]] = None
+    return answer
+
+
+def resource_diff(given: Vector) -> Vector:
+    old, new = given["old_m"], given["new_m"]
+    if old is None or new is None:
+        return {"need_sync": (old is None) != (new is None)}
+    return {"need_sync": bool(differs(array(old), array(new), given["threshold"])[0])}
 
 
 ADAPTERS: dict[str, Adapter] = {
-    "calculate": batch_calculate,
-    "degrade": batch_degrade,
+    "calculate": calculate,
+    "degrade": lending.degrade,
     "numa_split": numa_split,
+    "publish": publish,
+    "resource_diff": resource_diff,
 }
