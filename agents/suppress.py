@@ -37,6 +37,12 @@ def allow(
     return share - online - host - np.maximum(system, reserved)
 
 
+def floor_of(capacity: Array, floor_milli: int, floor_percent: int) -> Array:
+    """What best-effort work keeps whatever the sum says."""
+    result: Array = np.maximum(floor_milli, capacity * floor_percent // 100)
+    return result
+
+
 def adjust(
     capacity: Array, wanted: Array, in_force: Array, floor: Array, ignore_permille: int,
     raise_permille: int,
@@ -110,7 +116,7 @@ def _terms(state: PartitionState, folded: fold.Folded, capacity: Ints) -> dict[s
     online = np.where(known, sums[:, fold.ONLINE], rest)
     host = np.where(known, sums[:, fold.HOSTS], 0)
     system = np.where(known, np.maximum(node - sums[:, fold.PODS], 0), 0)
-    floor = np.maximum(rule.floor_milli, capacity * rule.floor_percent // 100)
+    floor = floor_of(capacity, rule.floor_milli, rule.floor_percent)
     return {
         "capacity": capacity,
         "online": online,
