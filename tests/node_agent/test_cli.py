@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 import pytest
 
 from node_agent.cli import main
+from node_agent.courtesy import DEFAULT_NS, set_slice
 from node_agent.journal import Journal
 from node_agent.lock import lock
 from node_agent.metrics import TABLE
@@ -17,6 +19,13 @@ from node_agent.settings import Settings, from_wire, parse_period, to_wire
 
 
 @pytest.mark.parametrize(("text", "ms"), [("1s", 1000), ("200ms", 200), ("100ms", 100)])
+@pytest.fixture(autouse=True)
+def _slice_of_this_process() -> Iterator[None]:
+    """`process` sets it for the process it lives in, which is the tests' own here."""
+    yield
+    set_slice(DEFAULT_NS)
+
+
 def test_periods(text: str, ms: int) -> None:
     assert parse_period(text) == ms
 
