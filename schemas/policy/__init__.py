@@ -16,10 +16,10 @@ from schemas.policy.isolation import (
     Resctrl,
     SystemDaemons,
 )
+from schemas.policy.lending import CapacityRule, Margins, MidRule, Peak
 from schemas.policy.reading import MAX_POLICY_BYTES, parse
 from schemas.policy.sections import (
     Blast,
-    CapacityRule,
     EvictMemory,
     Interference,
     Loop,
@@ -40,12 +40,15 @@ __all__ = [
     "GroupIdentity",
     "Interference",
     "Loop",
+    "Margins",
     "MemoryQos",
+    "MidRule",
     "Milli",
     "Ms",
     "Name",
     "Network",
     "Oom",
+    "Peak",
     "Percent",
     "Permille",
     "Policy",

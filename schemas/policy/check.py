@@ -25,6 +25,12 @@ def check(policy: Policy, source: str) -> None:
             f"{source}: loop.silent_after_ms < withdraw_after_ms <= forget_after_ms must hold, "
             f"not {loop.silent_after_ms}, {loop.withdraw_after_ms}, {loop.forget_after_ms}"
         )
+    for i, peak in enumerate(policy.margins.peaks):
+        if peak.start_minute == peak.end_minute:
+            raise BadPolicy(
+                f"{source}: margins.peaks[{i}].end_minute is {peak.end_minute}; allowed: any "
+                "minute but start_minute"
+            )
     _check_isolation(policy, source)
 
 

@@ -17,9 +17,9 @@ from schemas.policy.isolation import (
     Resctrl,
     SystemDaemons,
 )
+from schemas.policy.lending import CapacityRule, Margins, MidRule
 from schemas.policy.sections import (
     Blast,
-    CapacityRule,
     EvictMemory,
     Interference,
     Loop,
@@ -37,6 +37,8 @@ class Policy(Part, frozen=True):
     suppress: Suppress = Suppress()
     evict_memory: EvictMemory = EvictMemory()
     capacity: CapacityRule = CapacityRule()
+    mid: MidRule = MidRule()
+    margins: Margins = Margins()
     reservation: ReservationRule = ReservationRule()
     interference: Interference = Interference()
     blast: Blast = Blast()

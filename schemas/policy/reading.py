@@ -61,6 +61,8 @@ class _StrictLoader(yaml.SafeLoader):
 
 def _complaint(document: Any, shape: inspect.Type, path: str) -> str:
     """What is wrong with the first bad key, with what is allowed there; "" when nothing is."""
+    if isinstance(shape, inspect.VarTupleType):
+        return _complaint_of_list(document, shape, path)
     if not isinstance(shape, inspect.StructType):
         allowed = _allowed(document, shape)
         return f"{path} is {document!r:.60}; allowed: {allowed}" if allowed else ""
@@ -76,6 +78,13 @@ def _complaint(document: Any, shape: inspect.Type, path: str) -> str:
         if found:
             return found
     return ""
+
+
+def _complaint_of_list(document: Any, shape: inspect.VarTupleType, path: str) -> str:
+    if not isinstance(document, list):
+        return f"{path} is {document!r:.60}; allowed: a list"
+    found = (_complaint(item, shape.item_type, f"{path}[{i}]") for i, item in enumerate(document))
+    return next(filter(None, found), "")
 
 
 def _allowed(value: Any, shape: inspect.Type) -> str:

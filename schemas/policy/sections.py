@@ -47,17 +47,6 @@ class EvictMemory(Part, frozen=True):
     dry_run: bool = False
 
 
-class CapacityRule(Part, frozen=True):
-    """Batch capacity by the usage policy, with its margins and its manners."""
-
-    enabled: bool = True
-    cpu_reclaim_percent: Percent = 60
-    memory_reclaim_percent: Percent = 65
-    change_permille: Permille = 100  # publish beyond this change
-    refresh_ms: PositiveMs = 300_000
-    raise_permille_per_min: Annotated[int, Meta(ge=1, le=60_000)] = 100  # of node capacity
-
-
 class ReservationRule(Part, frozen=True):
     """Short-term and long-term reservation: peaks of a window, and a margin."""
 
