@@ -18,7 +18,6 @@ from node_agent.process import main as process
 from node_agent.settings import Settings, from_wire, parse_period, to_wire
 
 
-@pytest.mark.parametrize(("text", "ms"), [("1s", 1000), ("200ms", 200), ("100ms", 100)])
 @pytest.fixture(autouse=True)
 def _slice_of_this_process() -> Iterator[None]:
     """`process` sets it for the process it lives in, which is the tests' own here."""
@@ -26,6 +25,7 @@ def _slice_of_this_process() -> Iterator[None]:
     set_slice(DEFAULT_NS)
 
 
+@pytest.mark.parametrize(("text", "ms"), [("1s", 1000), ("200ms", 200), ("100ms", 100)])
 def test_periods(text: str, ms: int) -> None:
     assert parse_period(text) == ms
 
