@@ -97,5 +97,5 @@ def room(kind: Ints, usage: Ints, limits: Classified, names: Sequence[str]) -> d
 
 
 def _all_within(usage: Ints, limit: Ints) -> Bools:
-    result: Bools = ~utilization.exceeds(usage, limit).any(axis=1)
+    result: Bools = ~np.any(utilization.exceeds(usage, limit), axis=1)
     return result

@@ -115,7 +115,7 @@ def aggregated_view(
 
 def _has(usage: Array) -> Bools:
     """Rows [n, 2] in which anything is known."""
-    result: Bools = (usage >= 0).any(axis=1)
+    result: Bools = np.any(usage >= 0, axis=1)
     return result
 
 

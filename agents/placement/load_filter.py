@@ -53,11 +53,11 @@ class Filtered:
 
 def choose(thresholds: Thresholds, prod_pod: bool) -> tuple[Ints, Ints]:
     """Bounds in use [n, 2] and their group [n]: prod for prod pods, else aggregated, else usage."""
-    aggregated = (thresholds.aggregated >= 0).any(axis=1)
+    aggregated = np.any(thresholds.aggregated >= 0, axis=1)
     group = np.where(aggregated, AGGREGATED, USAGE)
     bounds = np.where(aggregated[:, None], thresholds.aggregated, thresholds.usage)
     if prod_pod:
-        prod = (thresholds.prod >= 0).any(axis=1)
+        prod = np.any(thresholds.prod >= 0, axis=1)
         group = np.where(prod, PROD, group)
         bounds = np.where(prod[:, None], thresholds.prod, bounds)
     return np.maximum(bounds, 0), group

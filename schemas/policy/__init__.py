@@ -17,6 +17,7 @@ from schemas.policy.isolation import (
     SystemDaemons,
 )
 from schemas.policy.lending import CapacityRule, Margins, MidRule, Peak
+from schemas.policy.placement import ElasticQuota, LoadAware, LowNodeLoad
 from schemas.policy.reading import MAX_POLICY_BYTES, parse
 from schemas.policy.sections import (
     Blast,
@@ -36,10 +37,13 @@ __all__ = [
     "CapacityRule",
     "CoreSched",
     "CpuBurst",
+    "ElasticQuota",
     "EvictMemory",
     "GroupIdentity",
     "Interference",
+    "LoadAware",
     "Loop",
+    "LowNodeLoad",
     "Margins",
     "MemoryQos",
     "MidRule",

@@ -32,6 +32,7 @@ def check(policy: Policy, source: str) -> None:
                 "minute but start_minute"
             )
     _check_isolation(policy, source)
+    _check_balance(policy, source)
 
 
 def _check_isolation(policy: Policy, source: str) -> None:
@@ -77,4 +78,20 @@ def _check_network(policy: Policy, source: str) -> None:
             raise BadPolicy(
                 f"{source}: network {way}_min_percent of all classes is {promised}; allowed: 0 to "
                 "100 together"
+            )
+
+
+def _check_balance(policy: Policy, source: str) -> None:
+    """Low bounds lie at or below high ones; by deviation both are distances."""
+    rule = policy.low_node_load
+    bounds = (
+        ("low_cpu_percent", rule.low_cpu_percent, rule.high_cpu_percent),
+        ("low_memory_percent", rule.low_memory_percent, rule.high_memory_percent),
+        ("prod_low_cpu_percent", rule.prod_low_cpu_percent, rule.prod_high_cpu_percent),
+        ("prod_low_memory_percent", rule.prod_low_memory_percent, rule.prod_high_memory_percent),
+    )
+    for name, low, high in bounds:
+        if low > high and not rule.deviation:
+            raise BadPolicy(
+                f"{source}: low_node_load.{name} is {low}; allowed: 0 to the high one, {high}"
             )

@@ -18,6 +18,7 @@ from schemas.policy.isolation import (
     SystemDaemons,
 )
 from schemas.policy.lending import CapacityRule, Margins, MidRule
+from schemas.policy.placement import ElasticQuota, LoadAware, LowNodeLoad
 from schemas.policy.sections import (
     Blast,
     EvictMemory,
@@ -51,6 +52,9 @@ class Policy(Part, frozen=True):
     block_io: BlockIo = BlockIo()
     network: Network = Network()
     system_daemons: SystemDaemons = SystemDaemons()
+    load_aware: LoadAware = LoadAware()
+    low_node_load: LowNodeLoad = LowNodeLoad()
+    elastic_quota: ElasticQuota = ElasticQuota()
 
 
 def digest(policy: Policy) -> str:

@@ -80,7 +80,8 @@ def assigned_of(given: Vector) -> load.AssignedPods:
         usage=np.array(usage, dtype=np.int64).reshape(-1, 2),
         prod=np.array([pod["priority_class"] == "prod" for pod in pods], dtype=bool),
         reported_prod=np.array(
-            [bool(pod) and pod["priority_class"] == "prod" for pod in reported], dtype=bool
+            [pod is not None and pod["priority_class"] == "prod" for pod in reported],
+            dtype=np.bool_,
         ),
         assigned_ms=np.array([age_ms(pod["assigned_age_seconds"]) for pod in pods], dtype=np.int64),
         estimate_until_ms=np.full(len(pods), ABSENT),

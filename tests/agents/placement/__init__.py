@@ -1,0 +1,1 @@
+"""Placement arithmetic: estimates, filter, score, balance and quotas."""
