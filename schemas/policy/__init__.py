@@ -6,7 +6,13 @@ are the field defaults of the sections, written out in `agents/policies/default.
 
 from schemas.policy.document import Policy, digest
 from schemas.policy.isolation import (
+    BeResctrl,
     BlockIo,
+    ClassBlockIo,
+    ClassMemory,
+    ClassNetwork,
+    ClassOom,
+    ClassResctrl,
     CoreSched,
     CpuBurst,
     GroupIdentity,
@@ -32,9 +38,15 @@ from schemas.policy.units import NAME_PATTERN, Milli, Ms, Name, Percent, Permill
 __all__ = [
     "MAX_POLICY_BYTES",
     "NAME_PATTERN",
+    "BeResctrl",
     "Blast",
     "BlockIo",
     "CapacityRule",
+    "ClassBlockIo",
+    "ClassMemory",
+    "ClassNetwork",
+    "ClassOom",
+    "ClassResctrl",
     "CoreSched",
     "CpuBurst",
     "ElasticQuota",
