@@ -1,103 +1,39 @@
 """Memory's last gate: when a node is nearly full, best-effort pods go until it is not.
 
-`agents.step` calls `decide` for each wave. Formulas: koordinator
-`qosmanager/plugins/memoryevict/memory_evict.go`. Only a `BestEffortPod` can be a victim, and only
-`best_effort_pods` makes them.
+`agents.step` calls `decide` for each wave. Formulas: `agents.eviction`, after koordinator
+`qosmanager/plugins/memoryevict/memory_evict.go`. Only `best_effort_pods` makes candidates, and no
+online pod becomes one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agents import emit
-from agents.classes import BEST_EFFORT, EVICTABLE, HOST, TERMINATING
-from agents.fleet import budget_of
+from agents.eviction import ladder, node, plan
+from agents.eviction.passes import run
+from agents.eviction.release import by_usage
 from agents.guards import cooled
-from agents.table import ABSENT, Array, Field
+from agents.table import ABSENT, Field
 
 if TYPE_CHECKING:
     from agents.fold import Folded
     from agents.log import Output
-    from agents.state import PartitionState, Seat
+    from agents.state import PartitionState
     from agents.wave import Wave
-    from schemas.records import Ack
 
 NODE_FIELDS = (
     Field("evicted_ms", fill=ABSENT),  # log time of the last order
     Field("evictions_wanted"),  # pods, by the last sample
+    Field("fruitless"),  # orders in a row that freed nothing
+    Field("need_at_order", fill=ABSENT),  # bytes to free when the last order was given
 )
-POD_FIELDS = (Field("ordered_ms", fill=ABSENT),)  # log time of the order that it goes
-
-
-@dataclass(frozen=True, slots=True)
-class BestEffortPod:
-    """A pod that may be told to go: raw QoS BE, no host application."""
-
-    uid: str
-    slot: int
-    priority: int
-    used_bytes: int  # 0: unknown, or a transient zero
-    evictable: bool
-    going: bool  # terminating, or ordered out and the order still stands
-
-
-def release_of(
-    capacity: Array, used: Array, threshold_percent: int, lower_percent: int
-) -> Array:  # fmt: skip
-    """Bytes to free [w]: 0 below the threshold; whole percents, truncated. Capacity above 0."""
-    percent = used * 100 // capacity
-    release = capacity * np.maximum(percent - lower_percent, 0) // 100
-    return np.where(percent >= threshold_percent, release, 0)
-
-
-def victims(pods: list[BestEffortPod], release_bytes: int, most: int) -> list[BestEffortPod]:
-    """At most ``most`` pods, in the peer's order, until ``release_bytes`` are covered.
-
-    Priority ascending, then usage descending, unknown usage last, then uid. What nobody can say
-    the size of is taken one at a time: a column of zeros must not clear a node.
-    """
-    order = sorted(
-        (pod for pod in pods if pod.evictable and not pod.going),
-        key=lambda pod: (pod.priority, pod.used_bytes <= 0, -pod.used_bytes, pod.uid),
-    )
-    sized = [pod for pod in order if pod.used_bytes > 0]
-    chosen: list[BestEffortPod] = []
-    left = release_bytes
-    for pod in sized:
-        if left <= 0 or len(chosen) >= most:
-            return chosen
-        chosen.append(pod)
-        left -= pod.used_bytes
-    if left > 0 and len(chosen) < most and not chosen:
-        chosen = [pod for pod in order if pod.used_bytes <= 0][:1]
-    return chosen
-
-
-def best_effort_pods(state: PartitionState, seat: Seat, log_ms: int) -> list[BestEffortPod]:
-    """The node's pods that are best effort by their raw QoS."""
-    start = int(state.nodes["start"][seat.row])
-    slots = np.arange(start, start + len(seat.uids), dtype=np.int64)
-    roles = state.pods["roles"].take(slots)
-    mine = np.flatnonzero((roles & (BEST_EFFORT | HOST)) == BEST_EFFORT)
-    slots, roles = slots[mine], roles[mine]
-    ordered_ms = state.pods["ordered_ms"].take(slots)
-    stands = (ordered_ms >= 0) & (log_ms - ordered_ms < state.law.loop.command_ttl_ms)
-    going = ((roles & TERMINATING) > 0) | stands
-    return [
-        BestEffortPod(seat.uids[place], slot, priority, max(size, 0), bool(bits & EVICTABLE), gone)
-        for place, slot, priority, size, bits, gone in zip(
-            mine.tolist(),
-            slots.tolist(),
-            state.pods["priority"].take(slots).tolist(),
-            state.pods["size"].take(slots).tolist(),
-            roles.tolist(),
-            going.tolist(),
-            strict=True,
-        )
-    ]
+POD_FIELDS = (
+    Field("ordered_ms", fill=ABSENT),  # log time of the order that it goes
+    Field("tries", np.int32),  # orders so far
+)
 
 
 def decide(state: PartitionState, wave: Wave, folded: Folded, out: list[Output]) -> None:
@@ -111,9 +47,9 @@ def decide(state: PartitionState, wave: Wave, folded: Folded, out: list[Output])
     total, available = folded.memory_total, folded.memory_available
     sure = folded.known & (capacity > 0) & (available > 0) & (available <= total)
     used = np.where(sure, total - available, 0)
-    release = release_of(
-        np.maximum(capacity, 1), used, rule.threshold_percent, rule.lower_percent
-    )  # fmt: skip
+    release = by_usage(np.maximum(capacity, 1), used, rule.threshold_percent, rule.lower_percent)
+    calm = rows[sure & (release <= 0)]
+    nodes["fruitless"][calm], nodes["need_at_order"][calm] = 0, ABSENT
     for at in np.flatnonzero(sure & (release > 0)).tolist():
         _gate(state, wave, at, (int(capacity[at]), int(used[at]), int(release[at])), out)
 
@@ -123,26 +59,30 @@ def _gate(
 ) -> None:
     """One node that is over the threshold."""
     assert state.policy is not None, "nobody is evicted without a policy"
-    rule = state.policy.evict_memory
+    rule, nodes = state.policy.evict_memory, state.nodes
     seat, log_ms = wave.seats[at], wave.log_ms[at]
-    capacity, used, release = figures
-    pods = best_effort_pods(state, seat, log_ms)
-    credited = _bytes_of([pod for pod in pods if pod.going])
-    left = release - credited
-    if left <= 0:
-        return
-    wanted = len(victims(pods, left, len(pods)))
-    state.nodes["evictions_wanted"][seat.row] = wanted
-    if not cooled(log_ms, int(state.nodes["evicted_ms"][seat.row]), rule.cooldown_ms):
+    row, (capacity, used, release) = seat.row, figures
+    pods = node.best_effort_pods(state, seat, log_ms, "memory")
+    going = {pod.uid: pod.used or 0 for pod in pods if pod.going}
+    fruitless = ladder.fruitless_after(
+        int(nodes["fruitless"][row]), int(nodes["need_at_order"][row]), release
+    )
+    start = ladder.start_of(fruitless, rule.escalate_after_orders)
+    task = plan.best_effort_task("memory", release, pods, start)
+    releases = plan.releases_of("memory", pods)
+    wanted = len(run([task], releases, going).evicted)
+    nodes["evictions_wanted"][row] = wanted
+    if not wanted or not cooled(log_ms, int(nodes["evicted_ms"][row]), rule.cooldown_ms):
         return
     budget, reason = _budget(state, log_ms)
-    chosen = victims(pods, left, budget)
-    if not chosen:
+    named = run([task], releases, going, budget).evicted
+    if not named:
         return
-    state.nodes["evicted_ms"][seat.row] = log_ms
+    nodes["evicted_ms"][row] = log_ms
     if not rule.dry_run:
-        state.orders_ms += [log_ms] * len(chosen)
-        state.pods["ordered_ms"][[pod.slot for pod in chosen]] = log_ms
+        nodes["fruitless"][row], nodes["need_at_order"][row] = fruitless, release
+        node.book(state, log_ms, [pod for pod in pods if pod.uid in named])
+    credited = sum(going.values())
     terms = {
         "capacity": capacity,
         "used": used,
@@ -151,44 +91,17 @@ def _gate(
         "credited": credited,
         "wanted": wanted,
         "budget": budget,
+        "fruitless": fruitless,
     }
     emit.command(
-        state, wave, at, "evict_memory", reason, terms, out, dry_run=rule.dry_run,
-        pods=tuple(pod.uid for pod in chosen), release_bytes=left,
+        state, wave, at, "evict_memory", reason + ladder.REASONS[start], terms, out,
+        dry_run=rule.dry_run, pods=tuple(named), release_bytes=release - credited,
     )  # fmt: skip
 
 
 def _budget(state: PartitionState, log_ms: int) -> tuple[int, str]:
-    """Pods that may be ordered out now, and why so many."""
-    facts, blast = state.facts, state.law.blast
-    stale = facts is None or log_ms - state.facts_ms > blast.facts_stale_ms
-    oldest = log_ms - state.law.evict_memory.cooldown_ms
-    state.orders_ms = [order_ms for order_ms in state.orders_ms if order_ms > oldest]
-    if facts is None or stale:
+    """Pods that may be ordered out now, and why so many: the last gate knows one pod by itself."""
+    left, against = node.budget(state, log_ms)
+    if against == node.FLEET_UNKNOWN:
         return 1, "memory_full_fleet_unknown"
-    if facts.ill_permille >= blast.stop_ill_permille:
-        return 0, "fleet_ill"
-    left = budget_of(facts, state.partition) - len(state.orders_ms)
-    return max(left, 0), "memory_full"
-
-
-def note_ack(state: PartitionState, ack: Ack) -> None:
-    """What the node did: an order that it refused no longer counts as released."""
-    seat = state.seats.get(ack.node.encode())
-    if seat is None or ack.decider != "evict_memory" or ack.dry_run:
-        return
-    if ack.outcome == "duplicate":
-        return
-    when_ms = ABSENT if ack.outcome in ("refused", "failed") else state.log_ms
-    start = int(state.nodes["start"][seat.row])
-    gone = set(ack.pods)
-    for place, uid in enumerate(seat.uids):
-        if uid in gone and int(state.pods["roles"][start + place]) & BEST_EFFORT:
-            state.pods["ordered_ms"][start + place] = when_ms
-
-
-def _bytes_of(pods: list[BestEffortPod]) -> int:
-    size = 0
-    for pod in pods:
-        size += pod.used_bytes
-    return size
+    return left, against or "memory_full"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents import evict_memory, inventory
+from agents import inventory
 from agents.emit import cause_of, decision
+from agents.eviction.node import note_ack
 from agents.log import Output, SideRecord, TickEntry
 from agents.state import lent_sum
 from schemas.errors import BadPolicy
@@ -55,7 +56,7 @@ def _apply(state: PartitionState, side: SideRecord, versions: list[tuple[str, in
             state.facts, state.facts_ms = record, state.log_ms
     elif side.topic == "acks":
         if isinstance(record, Ack):
-            evict_memory.note_ack(state, record)
+            note_ack(state, record)
     elif side.topic == "ledger":
         _ledger(state, side.key, record)
 

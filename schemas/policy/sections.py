@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from schemas.policy.units import Milli, Ms, Part, Percent, Permille, PositiveMs
+from schemas.policy.units import Milli, Ms, Orders, Part, Percent, Permille, PositiveMs
 
 
 class Loop(Part, frozen=True):
@@ -44,6 +44,7 @@ class EvictMemory(Part, frozen=True):
     threshold_percent: Percent = 70
     lower_percent: Percent = 68
     cooldown_ms: PositiveMs = 4_000
+    escalate_after_orders: Orders = 3  # that freed nothing; 0: never
     dry_run: bool = False
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.evict_memory import BestEffortPod, best_effort_pods, victims
+from agents.eviction.node import best_effort_pods
 from schemas.records import Ack, Command, FleetFacts, PodFact, PolicyRecord
 from tests.agents.worlds import (
     GIB,
@@ -248,29 +248,42 @@ def test_r6_an_online_pod_is_never_chosen(pods: list[PodFact], data: st.DataObje
     chosen = [uid for command in evictions(world) for uid in command.pods]
     assert set(chosen) <= allowed
     assert all(command.pods for command in evictions(world)), "empty never means all"
-    made = best_effort_pods(world.state, world.state.seats[b"n0"], world.log_ms)
+    made = best_effort_pods(world.state, world.state.seats[b"n0"], world.log_ms, "memory")
     assert {pod.uid for pod in made} == {p.uid for p in pods if p.qos == "BE" and not p.host_app}
 
 
-@given(
-    st.lists(
-        st.builds(
-            BestEffortPod, st.uuids().map(str), st.just(0), st.integers(0, 2), st.integers(0, 4),
-            st.booleans(), st.booleans(),
-        )
-    ),
-    st.integers(0, 12),
-    st.integers(0, 4),
-)  # fmt: skip
-def test_victims_are_few_ordered_and_enough(
-    pods: list[BestEffortPod], release: int, most: int
-) -> None:
-    chosen = victims(pods, release, most)
-    assert len(chosen) <= most
-    assert all(pod.evictable and not pod.going for pod in chosen)
-    keys = [(pod.priority, pod.used_bytes == 0, -pod.used_bytes, pod.uid) for pod in chosen]
-    assert keys == sorted(keys)
-    assert sum(pod.used_bytes for pod in chosen[:-1]) < max(release, 1)
-    assert sum(pod.used_bytes == 0 for pod in chosen) <= 1
-    if release == 0:
-        assert chosen == []
+def stubborn(world: World, node: Node, rounds: int) -> list[Command]:
+    """The node stays as full as it is, and says that it refuses what it is told."""
+    seen: list[Command] = []
+    for _ in range(rounds):
+        world.say(node.sample(available=FULL, used=[GIB, 3 * GIB, 2 * GIB, GIB]), after_ms=4000)
+        (command,) = evictions(world)
+        ack = Ack("n0", node.boot, 1, 1, "evict_memory", "refused", pods=command.pods)
+        world.tick(0, ("acks", PARTITION, b"n0", ack))
+        seen.append(command)
+    return seen
+
+
+def test_orders_that_free_nothing_escalate_to_others_with_a_reason() -> None:
+    mid = best_effort("m", priority_class="mid", priority=7500)
+    node = crowded(best_effort("b"), best_effort("c"), mid)
+    world = World(WARM, node)
+    world.tick(0, facts(100))
+    commands = stubborn(world, node, 8)
+    assert [command.pods[0] for command in commands[:5]] == ["b", "b", "b", "c", "m"]
+    assert [command.terms["fruitless"] for command in commands] == list(range(8))
+    kinds = [command.reason.partition("_escalated")[2] for command in commands]
+    assert kinds == ["", "", "", "_to_mid", "_to_mid", "_to_mid", "_to_all", "_to_all"]
+    world.say(node.sample(available=20 * GIB))
+    world.say(node.sample(available=FULL, used=[GIB, 3 * GIB, 2 * GIB, GIB]), after_ms=40_000)
+    assert evictions(world)[0].pods == ("b",)  # relief ends the escalation
+    assert evictions(world)[0].terms["fruitless"] == 0
+
+
+def test_escalation_can_be_switched_off() -> None:
+    node = crowded(best_effort("b"), best_effort("c"), best_effort("d"))
+    world = World(WARM + "evict_memory: {escalate_after_orders: 0}\n", node)
+    world.tick(0, facts(100))
+    commands = stubborn(world, node, 5)
+    assert [command.pods[0] for command in commands] == ["b"] * 5
+    assert not any("escalated" in command.reason for command in commands)

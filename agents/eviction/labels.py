@@ -1,0 +1,60 @@
+"""Labels and annotations that speak of eviction, read as the peer reads them.
+
+Source: koordinator `apis/extension/evict.go`, `qosmanager/plugins/util/evict.go`. Called where pod
+facts are made; a text that cannot be read never raises.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+_DECIMAL = re.compile(r"[+-]?[0-9]+\Z")
+_ANY_BASE = re.compile(r"[+-]?(0|[1-9][0-9]*|0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO][0-7]+)\Z")
+_OCTAL = re.compile(r"[+-]?0[0-7]+\Z")
+_DIGITS_MAX = 40
+"""No number of 32 bits is longer, in any base with its prefix."""
+_INT32 = range(-(1 << 31), 1 << 31)
+"""What the peer takes for such a number."""
+
+
+def opted_in(label: str | None) -> bool:
+    """Whether a pod offers itself to eviction by priority: the word is ``true``, no other."""
+    return label == "true"
+
+
+def eviction_priority(annotation: str | None) -> int:
+    """A decimal number of 32 bits; anything else ranks as 0."""
+    if annotation is None or len(annotation) > _DIGITS_MAX or not _DECIMAL.match(annotation):
+        return 0
+    number = int(annotation)
+    return number if number in _INT32 else 0
+
+
+def sub_priority(label: str | None) -> int | None:
+    """A number of 32 bits in any base that its prefix names (0x, 0o, 0b, 0); None otherwise."""
+    if label is None or len(label) > _DIGITS_MAX:
+        return None
+    if _OCTAL.match(label):
+        number = int(label, 8)
+    elif _ANY_BASE.match(label):
+        number = int(label, 0)
+    else:
+        return None
+    return number if number in _INT32 else None
+
+
+def policies(annotation: str | None) -> frozenset[str] | None:
+    """Features that may evict the pod. None: no annotation, any; not a list of strings: none."""
+    if annotation is None:
+        return None
+    try:
+        return frozenset(msgspec.json.decode(annotation.encode(errors="replace"), type=list[str]))
+    except (msgspec.DecodeError, RecursionError):
+        return frozenset()
+
+
+def allows(named: frozenset[str] | None, feature: str) -> bool:
+    """Whether ``feature`` may evict a pod that names these policies."""
+    return named is None or feature in named

@@ -1,0 +1,101 @@
+"""What the eviction deciders share of a node's state: its candidates, the budget, the books.
+
+`agents.evict_memory` and `agents.evict_cpu` call this; `agents.side` hands acks in. Only a pod that
+is best effort by its raw QoS and no host application becomes a candidate here, so that no order
+can name an online pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from agents.classes import BEST_EFFORT, EVICTABLE, HOST, TERMINATING
+from agents.eviction.candidate import Candidate
+from agents.fleet import budget_of
+from agents.table import ABSENT
+
+if TYPE_CHECKING:
+    from agents.state import PartitionState, Seat
+    from schemas.records import Ack
+
+EVICTORS = ("evict_memory", "evict_cpu")
+FLEET_UNKNOWN, FLEET_ILL = "fleet_unknown", "fleet_ill"
+_COLUMNS = {"cpu": ("milli", 0), "memory": ("size", 1)}
+
+
+def best_effort_pods(
+    state: PartitionState, seat: Seat, log_ms: int, resource: Literal["cpu", "memory"]
+) -> list[Candidate]:
+    """The node's best-effort pods, in millicores or bytes. A use of 0 counts as unknown."""
+    start = int(state.nodes["start"][seat.row])
+    slots = np.arange(start, start + len(seat.uids), dtype=np.int64)
+    roles = state.pods["roles"].take(slots)
+    mine = np.flatnonzero((roles & (BEST_EFFORT | HOST)) == BEST_EFFORT)
+    slots, roles = slots[mine], roles[mine]
+    ordered_ms = state.pods["ordered_ms"].take(slots)
+    stands = (ordered_ms >= 0) & (log_ms - ordered_ms < state.law.loop.command_ttl_ms)
+    going = ((roles & TERMINATING) > 0) | stands
+    column, unit = _COLUMNS[resource]
+    return [
+        Candidate(
+            uid=seat.uids[place],
+            priority=priority,
+            used=used if used > 0 else None,
+            request=request,
+            kind=f"batch-{resource}",
+            best_effort=True,
+            opted_out=not bits & EVICTABLE,
+            going=gone,
+            tries=tries,
+            slot=slot,
+        )
+        for place, slot, priority, used, request, bits, gone, tries in zip(
+            mine.tolist(),
+            slots.tolist(),
+            state.pods["priority"].take(slots).tolist(),
+            state.pods[column].take(slots).tolist(),
+            state.pods.take("request", slots)[:, unit].tolist(),
+            roles.tolist(),
+            going.tolist(),
+            state.pods["tries"].take(slots).tolist(),
+            strict=True,
+        )
+    ]
+
+
+def budget(state: PartitionState, log_ms: int) -> tuple[int, str]:
+    """Pods that may be ordered out now by the fleet's facts, and what stands against more."""
+    facts, blast = state.facts, state.law.blast
+    oldest = log_ms - state.law.evict_memory.cooldown_ms
+    state.orders_ms = [order_ms for order_ms in state.orders_ms if order_ms > oldest]
+    if facts is None or log_ms - state.facts_ms > blast.facts_stale_ms:
+        return 0, FLEET_UNKNOWN
+    if facts.ill_permille >= blast.stop_ill_permille:
+        return 0, FLEET_ILL
+    return max(budget_of(facts, state.partition) - len(state.orders_ms), 0), ""
+
+
+def book(state: PartitionState, log_ms: int, chosen: Sequence[Candidate]) -> None:
+    """Note orders that are given in earnest."""
+    slots = [pod.slot for pod in chosen]
+    state.orders_ms += [log_ms] * len(chosen)
+    state.pods["ordered_ms"][slots] = log_ms
+    state.pods["tries"][slots] += 1
+
+
+def note_ack(state: PartitionState, ack: Ack) -> None:
+    """What the node did: an order that it refused no longer counts as released."""
+    seat = state.seats.get(ack.node.encode())
+    if seat is None or ack.decider not in EVICTORS or ack.dry_run:
+        return
+    if ack.outcome == "duplicate":
+        return
+    when_ms = ABSENT if ack.outcome in ("refused", "failed") else state.log_ms
+    start = int(state.nodes["start"][seat.row])
+    gone = set(ack.pods)
+    for place, uid in enumerate(seat.uids):
+        if uid in gone and int(state.pods["roles"][start + place]) & BEST_EFFORT:
+            state.pods["ordered_ms"][start + place] = when_ms
