@@ -31,7 +31,14 @@ class Receiver(Desk, Protocol):
         """An exception that should not exist."""
 
 
-class WorkerApp(faust.App):
+class DisklessApp(faust.App):
+    """A Faust app that leaves no folders where it is started: its tables are in memory."""
+
+    def _create_directories(self) -> None:
+        """What Faust would make here is for RocksDB."""
+
+
+class WorkerApp(DisklessApp):
     """A Faust app whose consumer asks the worker for positions."""
 
     receiver: Receiver

@@ -32,6 +32,7 @@ from schemas.records import (
     PolicyRecord,
 )
 from schemas.topics import PREFIX, full_name
+from streams.faust_app import DisklessApp
 from streams.installation import find
 from streams.metrics import Metrics
 from streams.settings import WorkerSettings
@@ -128,7 +129,7 @@ class FleetStage:
 
     def _build(self) -> faust.App:
         settings = self.settings
-        app = faust.App(
+        app = DisklessApp(
             f"{settings.prefix}fleet",
             broker=[f"kafka://{broker.strip()}" for broker in settings.brokers.split(",")],
             autodiscover=False,
