@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import emit, fold, guards
+from agents import emit, fold, guards, law
 from agents.lending.batch import lendable, margin_of
 from agents.log import Output
 from agents.table import ABSENT, Bools, Field, Ints
@@ -31,6 +31,7 @@ NODE_FIELDS = (
     Field("said_new", np.int8, fill=ABSENT),
 )
 POD_FIELDS: tuple[Field, ...] = ()
+UNITS = ("cpu", "memory")
 TERMS = ("capacity", "margin", "system", "reserved", "need", "lent")
 REASONS = ("", "cold", "silent", "unknown_pods", "withdrawn", "disabled")
 FRESH, COLD, SILENT, UNKNOWN_PODS, WITHDRAWN, DISABLED = range(len(REASONS))
@@ -55,8 +56,8 @@ def decide(state: PartitionState, view: TickView, out: list[Output]) -> None:
     if state.policy is None:
         return
     has = state.nodes.take("capacity", view.rows)[:, 0] >= 0
-    if not state.policy.capacity.enabled:
-        has &= state.nodes["said_ms"].take(view.rows) >= 0
+    enabled = law.switch(state, view.rows, "capacity.enabled")
+    has &= enabled | (state.nodes["said_ms"].take(view.rows) >= 0)
     if not has.any():
         return
     whole = _sum(state, view, view.rows[has], [view.seats[i] for i in np.flatnonzero(has)])
@@ -69,13 +70,11 @@ def decide(state: PartitionState, view: TickView, out: list[Output]) -> None:
 def _sum(state: PartitionState, view: TickView, rows: Ints, seats: list[Seat]) -> _Sum:
     """The terms of the sum and what may be made of them."""
     nodes = state.nodes
-    assert state.policy is not None, "capacity is nothing without a policy"
-    rule = state.policy.capacity
     capacity = nodes.take("capacity", rows)
     sums = np.maximum(nodes.take("sums", rows), 0)
     system = nodes["ring"][:, SYSTEM].max(axis=2).take(rows, axis=0).astype(np.int64)
     system[:, 1] *= BYTES_PER_KIB
-    percent = (rule.cpu_reclaim_percent, rule.memory_reclaim_percent)
+    percent = [law.column(state, rows, f"capacity.{name}_reclaim_percent") for name in UNITS]
     terms = {
         "capacity": capacity,
         "margin": np.stack([margin_of(capacity[:, i], percent[i]) for i in range(2)], axis=1),
@@ -85,8 +84,16 @@ def _sum(state: PartitionState, view: TickView, rows: Ints, seats: list[Seat]) -
         "lent": nodes.take("lent", rows),
     }
     computed = lendable(*(terms[name] for name in TERMS[:-1]))
+    computed = np.minimum(computed, _cap(state, rows, capacity))
     computed[nodes["full_ms"].take(rows) < 0] = 0  # nothing was ever measured
     return _Sum(rows, seats, terms, computed, _condition(state, view, rows), computed, [])
+
+
+def _cap(state: PartitionState, rows: Ints, capacity: Ints) -> Ints:
+    """The most that policy lets be lent [r, 2]."""
+    percent = [law.column(state, rows, f"capacity.{name}_cap_percent") for name in UNITS]
+    cap: Ints = np.maximum(capacity, 0) * np.stack(percent, axis=1) // 100
+    return cap
 
 
 def _condition(state: PartitionState, view: TickView, rows: Ints) -> Ints:
@@ -94,14 +101,15 @@ def _condition(state: PartitionState, view: TickView, rows: Ints) -> Ints:
     nodes, loop = state.nodes, state.law.loop
     full_ms, event_ms = nodes["full_ms"].take(rows), nodes["event_ms"].take(rows)
     age_ms = view.log_ms - full_ms
-    young = event_ms - nodes["since_ms"].take(rows) < state.law.reservation.warm_ms
+    young = event_ms - nodes["since_ms"].take(rows) < law.column(state, rows, "reservation.warm_ms")
     silent = view.log_ms - nodes["sample_ms"].take(rows) > loop.silent_after_ms
     condition = np.where(silent, SILENT, UNKNOWN_PODS)
     condition = np.where(age_ms <= loop.silent_after_ms, FRESH, condition)
     condition = np.where(young, COLD, condition)
     condition = np.where(age_ms > loop.withdraw_after_ms, WITHDRAWN, condition)
     condition = np.where(full_ms < 0, COLD, condition)
-    return condition if state.law.capacity.enabled else np.full_like(condition, DISABLED)
+    enabled = law.switch(state, rows, "capacity.enabled")
+    return np.where(enabled, condition, DISABLED)
 
 
 def _guard(state: PartitionState, view: TickView, whole: _Sum) -> None:
@@ -115,9 +123,8 @@ def _guard(state: PartitionState, view: TickView, whole: _Sum) -> None:
     computed = np.maximum(whole.computed, 0)
     start = np.where(held >= 0, np.maximum(held, np.minimum(lent, computed)), lent)
     elapsed_ms = np.where(held_ms >= 0, view.log_ms - held_ms, 0)
-    rise = guards.rise(
-        whole.terms["capacity"], state.law.capacity.raise_permille_per_min, elapsed_ms[:, None]
-    )
+    per_min = law.column(state, rows, "capacity.raise_permille_per_min")
+    rise = guards.rise(whole.terms["capacity"], per_min[:, None], elapsed_ms[:, None])
     condition = whole.state[:, None]
     offer = np.where(condition == FRESH, np.minimum(computed, start + rise), start)
     offer = np.where(condition == COLD, lent, offer)
@@ -129,11 +136,12 @@ def _guard(state: PartitionState, view: TickView, whole: _Sum) -> None:
 
 def _worth_saying(state: PartitionState, view: TickView, whole: _Sum) -> Bools:
     """New, changed enough, other in kind, or not said for long."""
-    nodes, rows, rule = state.nodes, whole.rows, state.law.capacity
+    nodes, rows = state.nodes, whole.rows
     said, said_ms = nodes.take("said", rows), nodes["said_ms"].take(rows)
     new_work = whole.state == FRESH
-    changed = guards.changed(said, whole.offer, whole.terms["capacity"], rule.change_permille)
-    due = view.log_ms - said_ms >= rule.refresh_ms
+    permille = law.column(state, rows, "capacity.change_permille")
+    changed = guards.changed(said, whole.offer, whole.terms["capacity"], permille[:, None])
+    due = view.log_ms - said_ms >= law.column(state, rows, "capacity.refresh_ms")
     other_kind = new_work != nodes["said_new"].take(rows)
     result: Bools = changed.any(axis=1) | other_kind | due | (said_ms < 0)
     return result

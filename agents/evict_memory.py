@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import emit
+from agents import emit, law
 from agents.eviction import ladder, node, plan
 from agents.eviction.passes import run
 from agents.eviction.release import by_usage
@@ -40,14 +40,18 @@ def decide(state: PartitionState, wave: Wave, folded: Folded, out: list[Output])
     """Orders of this wave, in log order, because all nodes draw on one budget."""
     nodes, rows = state.nodes, folded.rows
     nodes["evictions_wanted"][rows] = 0
-    if state.policy is None or not state.policy.evict_memory.enabled:
+    if state.policy is None:
         return
-    rule = state.policy.evict_memory
+    enabled = law.switch(state, rows, "evict_memory.enabled")
+    if not enabled.any():
+        return
     capacity = nodes.take("capacity", rows)[:, 1]
     total, available = folded.memory_total, folded.memory_available
-    sure = folded.known & (capacity > 0) & (available > 0) & (available <= total)
+    sure = enabled & folded.known & (capacity > 0) & (available > 0) & (available <= total)
     used = np.where(sure, total - available, 0)
-    release = by_usage(np.maximum(capacity, 1), used, rule.threshold_percent, rule.lower_percent)
+    threshold = law.column(state, rows, "evict_memory.threshold_percent")
+    lower = law.column(state, rows, "evict_memory.lower_percent")
+    release = by_usage(np.maximum(capacity, 1), used, threshold, lower)
     calm = rows[sure & (release <= 0)]
     nodes["fruitless"][calm], nodes["need_at_order"][calm] = 0, ABSENT
     for at in np.flatnonzero(sure & (release > 0)).tolist():
@@ -59,8 +63,8 @@ def _gate(
 ) -> None:
     """One node that is over the threshold."""
     assert state.policy is not None, "nobody is evicted without a policy"
-    rule, nodes = state.policy.evict_memory, state.nodes
-    seat, log_ms = wave.seats[at], wave.log_ms[at]
+    seat, log_ms, nodes = wave.seats[at], wave.log_ms[at], state.nodes
+    rule = law.of(state, seat.row).evict_memory
     row, (capacity, used, release) = seat.row, figures
     pods = node.best_effort_pods(state, seat, log_ms, "memory")
     going = {pod.uid: pod.used or 0 for pod in pods if pod.going}

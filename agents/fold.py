@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import windows
+from agents import law, windows
 from agents.classes import BEST_EFFORT, HIGH, HOST, LSE
 from agents.columns import COUNTERS, CPU, LEVELS, MEMORY, QUOTA, Payloads
 from agents.reservation import need_of
@@ -188,11 +188,12 @@ def _fold_pods(state: PartitionState, folded: Folded) -> Array:
     online = (roles & BEST_EFFORT) == 0
     high = (roles & HIGH) > 0
     needy = np.flatnonzero(high & ~host)
-    rule = state.law.reservation
+    of_pod = folded.rows.take(owner.take(needy))
+    warm_ms = law.column(state, of_pod, "reservation.warm_ms")
     need = need_of(
         live[:, windows.SHORT].take(needy, axis=0), pods.take("request", slots.take(needy)),
-        (roles.take(needy) & LSE) > 0, (event_ms - since_ms).take(needy) >= rule.warm_ms,
-        rule.short_margin_percent,
+        (roles.take(needy) & LSE) > 0, (event_ms - since_ms).take(needy) >= warm_ms,
+        law.column(state, of_pod, "reservation.short_margin_percent"),
     )  # fmt: skip
     milli, size = np.maximum(milli, 0), np.maximum(size, 0)
     table = np.empty((len(SUMS), len(slots) + 1), dtype=np.int64)

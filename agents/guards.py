@@ -17,14 +17,14 @@ SMALL_PERMILLE = 10
 """Changes below this share of capacity are not published, however large beside a small value."""
 
 
-def rise(capacity: Array, permille_per_min: int, elapsed_ms: Array) -> Array:
+def rise(capacity: Array, permille_per_min: Array | int, elapsed_ms: Array) -> Array:
     """The largest rise in ``elapsed_ms``; exact below 2^63, at most the whole capacity."""
     ppm = np.minimum(elapsed_ms * permille_per_min // SECONDS_PER_MIN, PPM)
     result: Array = capacity // PPM * ppm + capacity % PPM * ppm // PPM
     return result
 
 
-def changed(said: Array, now: Array, capacity: Array, permille: int) -> Bools:
+def changed(said: Array, now: Array, capacity: Array, permille: Array | int) -> Bools:
     """More than ``permille`` of what was said and not small beside capacity; or fallen to zero."""
     far = np.abs(now - said)
     beyond = (far * 1000 > said * permille) & (far * 1000 >= capacity * SMALL_PERMILLE)

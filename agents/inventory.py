@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agents import law
 from agents.classes import priority_of, roles_of
 from agents.lending.reserved import reserved
 from agents.table import ABSENT, Field, Ints
 from schemas.packed import MAX_PODS
+from schemas.policy import ANNOTATION
 from schemas.records import Inventory, PodFact
 
 if TYPE_CHECKING:
@@ -36,8 +38,17 @@ LARGEST = 1 << 50
 """No capacity or request is larger: one pebibyte, or as many millicores."""
 
 
-def apply(state: PartitionState, record: Inventory) -> None:
-    """Take over the facts of one node and its pod set."""
+LABELS_KEPT = 128
+"""Labels of a node that selectors see, the first by name."""
+ANNOTATION_CHARACTERS = 16 * 1024
+"""A longer annotation is refused unread: each node keeps its own."""
+
+
+def apply(state: PartitionState, record: Inventory) -> bool:
+    """Take over the facts of one node and its pod set.
+
+    Says whether what the node says of its policy is new and something of it was refused.
+    """
     seat = state.seat_of(record.node.encode())
     nodes = state.nodes
     row = seat.row
@@ -55,6 +66,23 @@ def apply(state: PartitionState, record: Inventory) -> None:
         _move(state, seat, uids)
     nodes["pods_rev"][row] = _within(record.pods_rev)
     _facts(state, int(nodes["start"][row]), pods)
+    return _own_policy(state, seat, record)
+
+
+def _own_policy(state: PartitionState, seat: Seat, record: Inventory) -> bool:
+    """Labels and annotation, when they are others than before."""
+    labels, annotation = record.labels, record.annotations.get(ANNOTATION, "")
+    if len(labels) > LABELS_KEPT:
+        labels = dict(sorted(labels.items())[:LABELS_KEPT])
+    too_long = len(annotation) > ANNOTATION_CHARACTERS
+    said = "" if too_long else annotation
+    if (labels, said) == (seat.labels, seat.annotation) and not too_long:
+        return False
+    seat.labels, seat.annotation = dict(labels), said
+    refused = bool(law.settle(state, seat)) or too_long
+    if refused:
+        state.counts["node_policy_refused"] += 1
+    return refused
 
 
 def _move(state: PartitionState, seat: Seat, uids: tuple[str, ...]) -> None:

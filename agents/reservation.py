@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents import windows
+from agents import law, windows
 from agents.classes import HIGH, HOST
 from agents.log import Output
 from agents.table import ABSENT, Array, Bools, Field, Ints
@@ -36,16 +36,16 @@ SCALES = (1, windows.BYTES_PER_KIB)
 LINES = ("limit", "usage", "short", "long")
 
 
-def line_of(peak: Array, margin_percent: int) -> Ints:
-    """[n, 2] milli and bytes from peaks in milli and KiB, with a margin; ABSENT stays."""
-    line = peak.astype(np.int64) * (100 + margin_percent) // 100
+def line_of(peak: Array, margin_percent: Ints) -> Ints:
+    """[n, 2] milli and bytes from peaks in milli and KiB, with margins [n]; ABSENT stays."""
+    line = peak.astype(np.int64) * (100 + margin_percent[:, None]) // 100
     line[:, 1] *= windows.BYTES_PER_KIB
     result: Ints = np.where(peak >= 0, line, ABSENT)
     return result
 
 
 def need_of(
-    short_peak: Array, request: Ints, lse: Bools, warm: Bools, margin_percent: int
+    short_peak: Array, request: Ints, lse: Bools, warm: Bools, margin_percent: Ints
 ) -> Ints:  # fmt: skip
     """What high-priority pods will need [n, 2] (milli, bytes).
 
@@ -108,7 +108,11 @@ def _pod_lines(
     state: PartitionState, rows: Ints, slots: Ints, owner: Ints, capacity: Ints
 ) -> tuple[Array, Bools]:
     """[LINES, n, 2] in milli and bytes, ABSENT where unknown; and which pods are high."""
-    pods, rule = state.pods, state.law.reservation
+    pods = state.pods
+    margins = [
+        law.column(state, rows, f"reservation.{name}_margin_percent").take(owner)
+        for name in ("short", "long")
+    ]
     live = pods.take("live", slots)
     oldest_ms = (state.nodes["event_ms"].take(rows) - state.law.loop.silent_after_ms).take(owner)
     usage = [
@@ -120,8 +124,8 @@ def _pod_lines(
         [
             pods.take("request", slots),
             np.stack(usage, axis=1),
-            np.minimum(line_of(live[:, windows.SHORT], rule.short_margin_percent), most),
-            np.minimum(line_of(live[:, windows.LONG], rule.long_margin_percent), most),
+            np.minimum(line_of(live[:, windows.SHORT], margins[0]), most),
+            np.minimum(line_of(live[:, windows.LONG], margins[1]), most),
         ]
     )
     roles = pods["roles"].take(slots)

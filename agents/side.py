@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents import inventory
+from agents import inventory, law
 from agents.emit import cause_of, decision
 from agents.eviction.node import note_ack
 from agents.log import Output, SideRecord, TickEntry
 from agents.state import lent_sum
 from schemas.errors import BadPolicy
-from schemas.policy import digest, parse
+from schemas.policy import published
 from schemas.records import FLEET_KEY, Ack, FleetFacts, Inventory, LedgerEntry, PolicyRecord
 
 if TYPE_CHECKING:
@@ -32,25 +32,33 @@ def admit(state: PartitionState, entry: TickEntry, out: list[Output]) -> None:
         if offset > state.side.get(name, -1):
             state.side[name] = offset
     versions: list[tuple[str, int]] = []
+    refused: set[str] = set()
     for record in sorted(entry.side, key=lambda r: (r.topic, r.partition, r.offset)):
         name = f"{record.topic}/{record.partition}"
         if before.get(name, -1) < record.offset <= state.side.get(name, -1):
             before[name] = record.offset
-            _apply(state, record, versions)
+            _apply(state, record, versions, refused)
     if versions:
         outcome = tuple(said for said, _ in versions)
         columns = {"version": [version for _, version in versions]}
         cause = cause_of(state, entry.offset, state.log_ms)
         decision(cause, "health", ("",) * len(versions), outcome, columns, out)
+    nodes = tuple(sorted(refused))
+    if nodes:
+        cause = cause_of(state, entry.offset, state.log_ms)
+        decision(cause, "health", nodes, ("node_policy_refused",) * len(nodes), {}, out)
 
 
-def _apply(state: PartitionState, side: SideRecord, versions: list[tuple[str, int]]) -> None:
+def _apply(
+    state: PartitionState, side: SideRecord, versions: list[tuple[str, int]], refused: set[str]
+) -> None:
     record = side.record
     if side.topic == "inventory":
-        _inventory(state, side.key, record)
+        if _inventory(state, side.key, record):
+            refused.add(record.node)
     elif side.topic == "policies":
         if isinstance(record, PolicyRecord) and side.key == POLICY_NAME.encode():
-            versions.append((_policy(state, record), record.version))
+            versions.append((_policy(state, record, refused), record.version))
     elif side.topic == "fleet":
         if isinstance(record, FleetFacts) and side.key == FLEET_KEY and _newer(state, record):
             state.facts, state.facts_ms = record, state.log_ms
@@ -66,27 +74,33 @@ def _newer(state: PartitionState, facts: FleetFacts) -> bool:
     return state.facts is None or facts.revision >= state.facts.revision
 
 
-def _inventory(state: PartitionState, key: bytes, record: Inventory | None) -> None:
+def _inventory(state: PartitionState, key: bytes, record: Inventory | None) -> bool:
+    """Take over a node's facts; whether something that it says of its policy was refused."""
     if record is None or record.removed:
         if key in state.seats:
             state.forget(key)
     elif record.node.encode() == key:
-        inventory.apply(state, record)
+        return inventory.apply(state, record)
     else:
         state.counts["key_mismatch"] += 1
+    return False
 
 
-def _policy(state: PartitionState, record: PolicyRecord) -> str:
+def _policy(state: PartitionState, record: PolicyRecord, refused: set[str]) -> str:
     """Put the policy in force, or keep the last good one; says which."""
     try:
-        policy = parse(record.text, f"policy {record.name} version {record.version}")
+        found = published(record)
     except BadPolicy:
         state.counts["bad_policy"] += 1
         return "policy_refused"
-    if policy.name != POLICY_NAME:
+    if found.policy.name != POLICY_NAME:
         state.counts["bad_policy"] += 1
         return "policy_of_other_name"
-    state.policy, state.policy_digest = policy, digest(policy)
+    state.policy_digest = found.digest
+    bad = law.enact(state, found)
+    if bad:
+        state.counts["node_policy_refused"] += len(bad)
+        refused.update(bad)
     return "policy_accepted"
 
 

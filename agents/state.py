@@ -21,15 +21,16 @@ from agents import (
     fold,
     interference,
     inventory,
+    law,
     reservation,
     suppress,
     windows,
 )
 from agents.table import ABSENT, Array, Ints, Table, spans
-from schemas.policy import Policy
+from schemas.policy import Policy, Published
 from schemas.records import FleetFacts
 
-IMAGE_VERSION = 1
+IMAGE_VERSION = 2
 ROOM_STEP = 8
 """Slots are given in spans of a multiple of this."""
 GROWTH = 4
@@ -38,16 +39,21 @@ SMALLEST = 8
 """Rows and slots of an arena that has just been made."""
 
 _MODULES = (
-    inventory, fold, windows, suppress, evict_memory, capacity, reservation, interference,
+    inventory, law, fold, windows, suppress, evict_memory, capacity, reservation, interference,
 )  # fmt: skip
 NODE_FIELDS = tuple(field for module in _MODULES for field in module.NODE_FIELDS)
 POD_FIELDS = tuple(field for module in _MODULES for field in module.POD_FIELDS)
 
 
 class Seat:
-    """What is kept of one node outside the arenas: its name, its agent's start, its pods' uids."""
+    """What is kept of one node outside the arenas: its name, its agent's start, its pods' uids,
+    and what selectors and its own layers of the policy look at.
+    """
 
-    __slots__ = ("base_ms", "boot", "mono_us", "name", "retired", "row", "seen_ms", "seq", "uids")
+    __slots__ = (
+        "annotation", "base_ms", "boot", "labels", "mono_us", "name", "retired", "row", "seen_ms",
+        "seq", "uids",
+    )  # fmt: skip
 
     def __init__(self, name: str, row: int, seen_ms: int) -> None:
         self.name = name
@@ -59,6 +65,8 @@ class Seat:
         self.mono_us = ABSENT
         self.base_ms = 0  # smallest (log time - monotonic) of this boot
         self.uids: tuple[str, ...] = ()
+        self.labels: dict[str, str] = {}
+        self.annotation = ""
 
 
 class PartitionState:
@@ -70,7 +78,7 @@ class PartitionState:
         self.at = -1
         self.log_ms = 0
         self.side: dict[str, int] = {}
-        self.policy: Policy | None = None
+        self.laws = law.Laws(None)
         self.policy_digest = ""
         self.tick_ms = ABSENT  # log time of the last tick that decided
         self.facts: FleetFacts | None = None
@@ -87,9 +95,14 @@ class PartitionState:
         self._next_slot = 0
 
     @property
+    def policy(self) -> Policy | None:
+        """The cluster's policy in force, as its stage lets it act; a node's is `law.of`."""
+        return None if self.laws.published is None else self.laws[0]
+
+    @property
     def law(self) -> Policy:
-        """The policy in force, or the defaults where only the manner of the loop is asked for."""
-        return self.policy if self.policy is not None else _DEFAULTS
+        """The cluster's policy, or the defaults where only the manner of the loop is asked for."""
+        return self.laws[0]
 
     def seat_of(self, key: bytes) -> Seat:
         """The node's seat; a new one gets the next row. Raises UnicodeDecodeError."""
@@ -101,6 +114,7 @@ class PartitionState:
             lent = self.ledger.get(name)
             if lent:
                 self.nodes["lent"][seat.row] = lent_sum(lent.values())
+            law.settle(self, seat)
         return seat
 
     def forget(self, key: bytes) -> None:
@@ -170,14 +184,14 @@ class PartitionState:
     def _image(self, seats: list[tuple[bytes, Seat]]) -> tuple[dict[str, Any], dict[str, Array]]:
         rows = np.array([seat.row for _, seat in seats], dtype=np.int64)
         arrays = {f"node.{k}": v for k, v in self.nodes.copy_rows(rows).items()}
-        for name in ("node.start", "node.room"):  # where it lies is no content
+        for name in ("node.start", "node.room", "node.policy_no"):  # where it lies is no content
             arrays[name] = np.zeros_like(arrays[name])
         slots, _, _ = self.slots_of(rows)
         arrays |= {f"pod.{k}": v for k, v in self.pods.copy_rows(slots).items()}
         meta = {
             "version": IMAGE_VERSION,
             **{name: _own(getattr(self, name)) for name in _PLAIN},
-            "policy": None if self.policy is None else msgspec.to_builtins(self.policy),
+            "published": msgspec.to_builtins(self.laws.published),
             "facts": None if self.facts is None else msgspec.to_builtins(self.facts),
             "counts": dict(self.counts),
             "ledger": {k: {s: list(v) for s, v in d.items()} for k, d in self.ledger.items()},
@@ -194,8 +208,7 @@ class PartitionState:
         for name in _PLAIN:
             value = meta[name]
             setattr(state, name, _own(value))
-        if meta["policy"] is not None:
-            state.policy = msgspec.convert(meta["policy"], Policy)
+        published = msgspec.convert(meta["published"], Published | None)
         if meta["facts"] is not None:
             state.facts = msgspec.convert(meta["facts"], FleetFacts)
         state.counts = Counter(meta["counts"])
@@ -204,6 +217,7 @@ class PartitionState:
             for node, lent in meta["ledger"].items()
         }
         state._restore(meta["seats"], arrays)
+        law.enact(state, published)
         return state
 
     def _restore(self, seats: list[dict[str, Any]], arrays: dict[str, Array]) -> None:
@@ -222,7 +236,6 @@ class PartitionState:
             self.seats[said["name"].encode()] = _seat_in(said, row)
 
 
-_DEFAULTS = Policy()
 _PLAIN = (
     "partition", "incarnation", "at", "log_ms", "side", "policy_digest", "tick_ms", "facts_ms",
     "orders_ms",
@@ -261,6 +274,8 @@ def _seat_out(seat: Seat) -> dict[str, Any]:
         "mono_us": seat.mono_us,
         "base_ms": seat.base_ms,
         "uids": list(seat.uids),
+        "labels": dict(seat.labels),
+        "annotation": seat.annotation,
     }
 
 
@@ -270,4 +285,5 @@ def _seat_in(said: dict[str, Any], row: int) -> Seat:
     seat.retired = [bytes.fromhex(boot) for boot in said["retired"]]
     seat.seq, seat.mono_us, seat.base_ms = said["seq"], said["mono_us"], said["base_ms"]
     seat.uids = tuple(said["uids"])
+    seat.labels, seat.annotation = dict(said["labels"]), said["annotation"]
     return seat

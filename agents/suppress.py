@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import emit, fold
+from agents import emit, fold, law
 from agents.table import ABSENT, Array, Bools, Field, Ints
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ TERMS = ("capacity", "online", "host", "system", "reserved", "allow", "in_force"
 
 
 def allow(
-    capacity: Array, threshold_percent: int, online: Array, host: Array, system: Array,
+    capacity: Array, threshold_percent: Array | int, online: Array, host: Array, system: Array,
     reserved: Array,
 ) -> Array:  # fmt: skip
     """Capacity x threshold - online - host applications - max(system, reserved); may be < 0."""
@@ -37,15 +37,15 @@ def allow(
     return share - online - host - np.maximum(system, reserved)
 
 
-def floor_of(capacity: Array, floor_milli: int, floor_percent: int) -> Array:
+def floor_of(capacity: Array, floor_milli: Array | int, floor_percent: Array | int) -> Array:
     """What best-effort work keeps whatever the sum says."""
     result: Array = np.maximum(floor_milli, capacity * floor_percent // 100)
     return result
 
 
 def adjust(
-    capacity: Array, wanted: Array, in_force: Array, floor: Array, ignore_permille: int,
-    raise_permille: int,
+    capacity: Array, wanted: Array, in_force: Array, floor: Array, ignore_permille: Array | int,
+    raise_permille: Array | int,
 ) -> Array:  # fmt: skip
     """The next target, from the one in force (-1: none), all in one unit.
 
@@ -66,40 +66,38 @@ def decide(state: PartitionState, wave: Wave, folded: fold.Folded, out: list[Out
     nodes, rows = state.nodes, folded.rows
     capacity = nodes.take("capacity", rows)[:, 0]
     terms = _terms(state, folded, capacity)
-    rule = state.law.suppress
+    enabled, ignore_permille = terms["enabled"] != 0, terms["ignore_permille"]
     whole = -(-capacity // CORE_MILLI) * CORE_MILLI
     said, said_ms = nodes["said_milli"].take(rows), nodes["said_milli_ms"].take(rows)
     in_force = np.where(folded.quota_known, folded.quota_milli, said)
     terms["in_force"] = in_force
     if state.policy is None:
         target, sure = terms["floor"], capacity >= 0
-    elif not rule.enabled:
-        target, sure = capacity, (capacity >= 0) & (said >= 0)
     else:
-        target = adjust(
-            whole, terms["allow"], in_force, terms["floor"], rule.ignore_permille,
-            rule.raise_permille,
-        )  # fmt: skip
-        sure = (capacity >= 0) & (folded.node_milli >= 0)
-    far = np.abs(target - said) * 1000 >= np.maximum(whole * rule.ignore_permille, 1)
+        raise_permille = law.column(state, rows, "suppress.raise_permille")
+        bound = adjust(
+            whole, terms["allow"], in_force, terms["floor"], ignore_permille, raise_permille
+        )
+        target = np.where(enabled, bound, capacity)  # off: what was bound is set free
+        sure = (capacity >= 0) & np.where(enabled, folded.node_milli >= 0, said >= 0)
+    far = np.abs(target - said) * 1000 >= np.maximum(whole * ignore_permille, 1)
     moved = far | ((target != said) & (target == terms["floor"]))
     due = folded.log_ms - said_ms >= state.law.loop.refresh_ms
-    send = sure & ((said < 0) | moved | due | _astray(state, folded, said, said_ms, whole))
-    if not state.law.suppress.enabled and state.policy is not None:
-        send &= nodes["said_free"].take(rows) == 0
+    astray = _astray(state, folded, said, said_ms, np.maximum(whole * ignore_permille, 1))
+    send = sure & ((said < 0) | moved | due | astray)
+    send &= enabled | (nodes["said_free"].take(rows) == 0)
     _say(state, wave, folded, target, said, terms, send, out)
 
 
 def _astray(
-    state: PartitionState, folded: fold.Folded, said: Ints, said_ms: Ints, whole: Ints
+    state: PartitionState, folded: fold.Folded, said: Ints, said_ms: Ints, small: Ints
 ) -> Bools:
     """Where something else than what was said is in force, for as long as a report takes.
 
     The command may never have come: withheld as expired, said by nobody in a cold refold, lost with
     a start of the agent.
     """
-    far = np.abs(folded.quota_milli - said) * 1000
-    off = far >= np.maximum(whole * state.law.suppress.ignore_permille, 1)
+    off = np.abs(folded.quota_milli - said) * 1000 >= small
     late = folded.log_ms - said_ms >= state.law.loop.report_ms
     result: Bools = folded.quota_known & off & late
     return result
@@ -107,24 +105,27 @@ def _astray(
 
 def _terms(state: PartitionState, folded: fold.Folded, capacity: Ints) -> dict[str, Ints]:
     """The sum's terms [w]; with an unknown pod set, all that is not best effort is online."""
-    nodes, sums = state.nodes, folded.sums
-    rule = state.law.suppress
-    reserved = nodes.take("reserved", folded.rows)[:, 0]
+    nodes, sums, rows = state.nodes, folded.sums, folded.rows
+    reserved = nodes.take("reserved", rows)[:, 0]
     node = np.maximum(folded.node_milli, 0)
     rest = np.maximum(node - np.maximum(folded.be_milli, 0), 0)
     known = folded.known
     online = np.where(known, sums[:, fold.ONLINE], rest)
     host = np.where(known, sums[:, fold.HOSTS], 0)
     system = np.where(known, np.maximum(node - sums[:, fold.PODS], 0), 0)
-    floor = floor_of(capacity, rule.floor_milli, rule.floor_percent)
+    floor_percent = law.column(state, rows, "suppress.floor_percent")
+    floor_milli = law.column(state, rows, "suppress.floor_milli")
+    threshold = law.column(state, rows, "suppress.threshold_percent")
     return {
         "capacity": capacity,
         "online": online,
         "host": host,
         "system": system,
         "reserved": reserved,
-        "allow": allow(capacity, rule.threshold_percent, online, host, system, reserved),
-        "floor": floor,
+        "allow": allow(capacity, threshold, online, host, system, reserved),
+        "floor": floor_of(capacity, floor_milli, floor_percent),
+        "enabled": law.column(state, rows, "suppress.enabled"),
+        "ignore_permille": law.column(state, rows, "suppress.ignore_permille"),
     }
 
 
@@ -137,22 +138,21 @@ def _say(
         return
     columns = {name: terms[name][chosen].tolist() for name in TERMS}
     columns["target"] = target[chosen].tolist()
-    before = said[chosen].tolist()
+    before, enabled = said[chosen].tolist(), terms["enabled"][chosen]
     for i, at in enumerate(chosen.tolist()):
         one = {name: values[i] for name, values in columns.items()}
-        reason = _reason(state, one, before[i])
+        reason = _reason(state, one, before[i], enabled=bool(enabled[i]))
         emit.command(state, wave, at, "suppress", reason, one, out, allow_milli=one["target"])
     rows = folded.rows[chosen]
     state.nodes["said_milli"][rows] = target[chosen]
     state.nodes["said_milli_ms"][rows] = folded.log_ms[chosen]
-    free = state.policy is not None and not state.policy.suppress.enabled
-    state.nodes["said_free"][rows] = int(free)
+    state.nodes["said_free"][rows] = enabled == 0
 
 
-def _reason(state: PartitionState, one: dict[str, int], said: int) -> str:
+def _reason(state: PartitionState, one: dict[str, int], said: int, *, enabled: bool) -> str:
     if state.policy is None:
         return "no_policy"
-    if not state.policy.suppress.enabled:
+    if not enabled:
         return "disabled"
     if said < 0:
         return "first"

@@ -7,6 +7,7 @@
       cpu_reserved_milli: 100
       memory_reserved_bytes: 500000000
       labels: {pool: demo}
+      annotations: {slackwater.io/policy: '{"suppress": {"threshold_percent": 50}}'}
     pods:
       - uid: web-0                                 # needed, unique
         cgroup: slackwater-demo/online/web         # needed, relative to the hierarchy's root
@@ -52,6 +53,7 @@ _NODE_AMOUNTS = (
     "cpu_reserved_milli",
     "memory_reserved_bytes",
 )
+_NODE_TEXTS = ("labels", "annotations")
 _TEXTS = ("name", "namespace", "workload")
 _FLAGS = ("evictable", "host_app", "terminating")
 _CLASSES = (("qos", get_args(Qos)), ("priority_class", get_args(PriorityClass)))
@@ -165,12 +167,13 @@ def load(
 
 
 def _node(path: str, content: object) -> dict[str, Any]:
-    node = _mapping(path, "node", content or {}, (*_NODE_AMOUNTS, "labels"))
+    node = _mapping(path, "node", content or {}, (*_NODE_AMOUNTS, *_NODE_TEXTS))
     amounts = (name for name in _NODE_AMOUNTS if name in node)
     found: dict[str, Any] = {k: _amount(path, f"node.{k}", node[k]) for k in amounts}
-    if "labels" in node:
-        labels = _mapping(path, "node.labels", node["labels"], None)
-        found["labels"] = {k: _text(path, f"node.labels.{k}", v) for k, v in labels.items()}
+    for name in _NODE_TEXTS:
+        if name in node:
+            said = _mapping(path, f"node.{name}", node[name], None)
+            found[name] = {k: _text(path, f"node.{name}.{k}", v) for k, v in said.items()}
     return found
 
 

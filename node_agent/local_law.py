@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from agents import law
 from agents.log import LAW_VERSION, Entry, SampleEntry, SideRecord, TickEntry
 from agents.state import PartitionState
 from agents.step import step
@@ -39,8 +40,8 @@ class LocalLaw:
 
     @property
     def policy(self) -> Policy | None:
-        """The policy in force here; None before any was admitted."""
-        return self._state.policy
+        """The policy of this node, all layers laid; None before any was admitted."""
+        return law.of_node(self._state, self._node)
 
     def hear_policy(self, key: bytes, record: PolicyRecord | None) -> None:
         """A record of the topic `policies`; None is a tombstone."""

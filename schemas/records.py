@@ -89,6 +89,7 @@ class Inventory:
     kernel: str = ""
     capabilities: dict[str, bool] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)  # of ours: slackwater.io/policy
     pods: tuple[PodFact, ...] = ()
     removed: bool = False  # tombstone: the node has left
 
@@ -338,7 +339,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRecord:
-    """One version of the policy as published: its text is authoritative, its digest names it."""
+    """One version of the policy as published: its text is authoritative, its digest names it.
+
+    With a ``canary`` (labels, all of which a node must carry) the text holds on those nodes only,
+    and ``elsewhere`` on all others, until a record without a canary follows. ``forced``: a
+    refusal was overruled by ``author``, ``note`` says why.
+    """
 
     name: str
     version: Int64
@@ -346,6 +352,9 @@ class PolicyRecord:
     text: str
     author: str = ""
     note: str = ""
+    canary: dict[str, str] = field(default_factory=dict)
+    elsewhere: str = ""
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

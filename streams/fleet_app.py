@@ -341,8 +341,7 @@ class FleetStage:
         if record.key != DEFAULT_POLICY.encode() or record.value is None:
             return
         try:
-            text = codec.decode(PolicyRecord, record.value).text
-            self.policy = policy.parse(text, f"policies at {record.offset}")
+            self.policy = policy.published(codec.decode(PolicyRecord, record.value)).policy
         except (BadRecord, BadPolicy) as error:
             log.warning("policy ignored: %s", error)
 

@@ -22,7 +22,9 @@ LARGEST = float(1 << 62)
 """A float amount beyond this is cut to it before it becomes an integer."""
 
 
-def by_usage(capacity: Array, used: Array, threshold_percent: int, lower_percent: int) -> Ints:
+def by_usage(
+    capacity: Array, used: Array, threshold_percent: Array | int, lower_percent: Array | int
+) -> Ints:
     """Amount to free: 0 below the threshold; whole percents, truncated. Capacity above 0.
 
     Exact below 2^56.

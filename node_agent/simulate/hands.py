@@ -65,10 +65,10 @@ class Hands:
         ]
         self._partition: dict[int, set[int]] = {}
 
-    def policy(self, policy: Policy | None) -> None:
-        """The policy that every node knows now."""
+    def policy(self, of_node: Callable[[str], Policy | None]) -> None:
+        """The policy that each node knows now."""
         for lease in self._leases:
-            lease.policy = policy
+            lease.policy = of_node(lease.node)
 
     def command(self, row: int, command: Command, partition: int) -> list[Said]:
         """A central command for a node, read from ``partition``: judged, carried out, answered."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agents import law
 from agents.log import LAW_VERSION, Entry, SampleEntry, SideRecord, TickEntry
 from agents.state import PartitionState
 from agents.step import step
@@ -29,10 +30,9 @@ class FleetLaw:
         self._waiting: list[SideRecord] = []
         self._vector: dict[str, int] = {}
 
-    @property
-    def policy(self) -> Policy | None:
-        """The policy in force; None before any was admitted."""
-        return self._state.policy
+    def policy(self, node: str) -> Policy | None:
+        """The policy of a node, all layers laid; None before any was admitted."""
+        return law.of_node(self._state, node)
 
     def hear(self, topic: str, key: bytes, record: Any) -> None:
         """A side record (inventory, policies, acks), admitted by the next tick."""

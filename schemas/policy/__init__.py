@@ -4,7 +4,7 @@ Read from YAML by `parse`, strictly; `digest` names a policy in every decision. 
 are the field defaults of the sections, written out in `agents/policies/default.yaml`.
 """
 
-from schemas.policy.document import Policy, digest
+from schemas.policy.document import BY_NODE, PER_NODE, NodeEntry, Policy, digest
 from schemas.policy.isolation import (
     BeResctrl,
     BlockIo,
@@ -22,9 +22,21 @@ from schemas.policy.isolation import (
     Resctrl,
     SystemDaemons,
 )
+from schemas.policy.layers import (
+    ANNOTATION,
+    NAME_LABEL,
+    Effective,
+    Reach,
+    carries,
+    effective,
+    named,
+    reach,
+)
 from schemas.policy.lending import CapacityRule, Margins, MidRule, Peak
 from schemas.policy.placement import ElasticQuota, LoadAware, LowNodeLoad
+from schemas.policy.published import Published, published
 from schemas.policy.reading import MAX_POLICY_BYTES, parse
+from schemas.policy.rollout import Rollout, Stage
 from schemas.policy.sections import (
     Blast,
     EvictMemory,
@@ -36,8 +48,12 @@ from schemas.policy.sections import (
 from schemas.policy.units import NAME_PATTERN, Milli, Ms, Name, Percent, Permille, PositiveMs
 
 __all__ = [
+    "ANNOTATION",
+    "BY_NODE",
     "MAX_POLICY_BYTES",
+    "NAME_LABEL",
     "NAME_PATTERN",
+    "PER_NODE",
     "BeResctrl",
     "Blast",
     "BlockIo",
@@ -49,6 +65,7 @@ __all__ = [
     "ClassResctrl",
     "CoreSched",
     "CpuBurst",
+    "Effective",
     "ElasticQuota",
     "EvictMemory",
     "GroupIdentity",
@@ -63,16 +80,26 @@ __all__ = [
     "Ms",
     "Name",
     "Network",
+    "NodeEntry",
     "Oom",
     "Peak",
     "Percent",
     "Permille",
     "Policy",
     "PositiveMs",
+    "Published",
+    "Reach",
     "Resctrl",
     "ReservationRule",
+    "Rollout",
+    "Stage",
     "Suppress",
     "SystemDaemons",
+    "carries",
     "digest",
+    "effective",
+    "named",
     "parse",
+    "published",
+    "reach",
 ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+from msgspec import Meta
 
 from schemas.policy.isolation import (
     BlockIo,
@@ -18,7 +20,9 @@ from schemas.policy.isolation import (
     SystemDaemons,
 )
 from schemas.policy.lending import CapacityRule, Margins, MidRule
+from schemas.policy.partial import Entry, Group, Said, with_partials
 from schemas.policy.placement import ElasticQuota, LoadAware, LowNodeLoad
+from schemas.policy.rollout import Rollout
 from schemas.policy.sections import (
     Blast,
     EvictMemory,
@@ -28,6 +32,11 @@ from schemas.policy.sections import (
     Suppress,
 )
 from schemas.policy.units import Name, Part
+
+PER_NODE = ("suppress", "evict_memory", "capacity", "reservation", "rollout")
+"""Sections that selector entries may change: their deciders read them node by node."""
+BY_NODE = tuple(name for name in PER_NODE if name != "rollout")
+"""Those that a node's own annotation and labels may change: no node advances its own stage."""
 
 
 class Policy(Part, frozen=True):
@@ -55,6 +64,23 @@ class Policy(Part, frozen=True):
     load_aware: LoadAware = LoadAware()
     low_node_load: LowNodeLoad = LowNodeLoad()
     elastic_quota: ElasticQuota = ElasticQuota()
+    rollout: Rollout = Rollout()
+    # Nodes left out of co-location: those that carry every label named; none named: no node.
+    control_group: Group = msgspec.field(default_factory=dict)
+    nodes: Annotated[tuple[NodeEntry, ...], Meta(max_length=64)] = ()  # in order, the last wins
+
+
+_DEFAULTS = Policy()
+if TYPE_CHECKING:
+    NodeEntry = Entry
+    NodeSaid = Said
+else:
+    NodeEntry = with_partials(
+        Entry, "NodeEntry", {name: type(getattr(_DEFAULTS, name)) for name in PER_NODE}
+    )
+    NodeSaid = with_partials(
+        Said, "NodeSaid", {name: type(getattr(_DEFAULTS, name)) for name in BY_NODE}
+    )
 
 
 def digest(policy: Policy) -> str:

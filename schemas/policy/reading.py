@@ -14,15 +14,41 @@ from msgspec import inspect
 
 from schemas.errors import BadPolicy
 from schemas.policy.check import check
-from schemas.policy.document import Policy
+from schemas.policy.document import BY_NODE, NodeSaid, Policy
+from schemas.policy.merge import check_entries
+from schemas.policy.partial import (
+    LABEL_KEY_CHARACTERS,
+    LABEL_VALUE_CHARACTERS,
+    Changes,
+    changes_of,
+)
 from schemas.policy.units import NAME_PATTERN
 
 MAX_POLICY_BYTES = 256 * 1024
 _SHAPE = inspect.type_info(Policy)
+_SAID_SHAPE = inspect.type_info(NodeSaid)
 
 
 def parse(text: str | bytes, source: str) -> Policy:
     """The policy in ``text``. Raises BadPolicy naming ``source``, the key and the allowed range."""
+    return of_document(load(text, source), source)
+
+
+def of_document(document: Any, source: str) -> Policy:
+    """The policy of a document that `load` gave. Raises BadPolicy."""
+    policy: Policy = _convert(document, Policy, _SHAPE, source)
+    check(policy, source)
+    check_entries(policy, source)
+    return policy
+
+
+def said_by_node(document: Any, source: str) -> Changes:
+    """What a node says for itself: partial sections of those it may change. Raises BadPolicy."""
+    return changes_of(_convert(document, NodeSaid, _SAID_SHAPE, source), BY_NODE)
+
+
+def load(text: str | bytes, source: str) -> Any:
+    """The document in ``text`` as plain values, unchecked. Raises BadPolicy when it is no YAML."""
     if len(text) > MAX_POLICY_BYTES:
         raise BadPolicy(f"{source}: {len(text)} bytes; allowed: {MAX_POLICY_BYTES}")
     try:
@@ -34,13 +60,15 @@ def parse(text: str | bytes, source: str) -> Policy:
         raise BadPolicy(f"{source}: not YAML: {type(error).__name__}: {error}") from None
     if document is None:
         raise BadPolicy(f"{source}: empty; write at least `name: default`")
+    return document
+
+
+def _convert(document: Any, kind: Any, shape: inspect.Type, source: str) -> Any:
     try:
-        policy = msgspec.convert(document, Policy)
+        return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
-        complaint = _complaint(document, _SHAPE, "") or str(error)
+        complaint = _complaint(document, shape, "") or str(error)
         raise BadPolicy(f"{source}: {complaint}") from None
-    check(policy, source)
-    return policy
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -77,12 +105,17 @@ def _complaint(document: Any, shape: inspect.Type, path: str) -> str:
         found = _complaint(value, fields[key], below)
         if found:
             return found
+    for field in shape.fields:
+        if field.required and field.name not in document:
+            return f"{path}.{field.name} is missing; allowed: it must be there"
     return ""
 
 
 def _complaint_of_list(document: Any, shape: inspect.VarTupleType, path: str) -> str:
-    if not isinstance(document, list):
-        return f"{path} is {document!r:.60}; allowed: a list"
+    most = shape.max_length
+    if not isinstance(document, list) or len(document) > (most or len(document)):
+        allowed = "a list" if most is None else f"a list of at most {most} items"
+        return f"{path} is {document!r:.60}; allowed: {allowed}"
     found = (_complaint(item, shape.item_type, f"{path}[{i}]") for i, item in enumerate(document))
     return next(filter(None, found), "")
 
@@ -98,5 +131,27 @@ def _allowed(value: Any, shape: inspect.Type) -> str:
     if isinstance(shape, inspect.LiteralType):
         known = isinstance(value, str) and value in shape.values
         return "" if known else " or ".join(str(name) for name in shape.values)
+    if isinstance(shape, inspect.DictType):
+        low, high = shape.min_length or 0, shape.max_length or 0
+        fits = isinstance(value, dict) and low <= len(value) <= high
+        fits = fits and all(_is_label(*pair) for pair in value.items())
+        return "" if fits else f"a mapping of {low} to {high} labels to their values, both text"
+    return _allowed_text(value, shape)
+
+
+def _allowed_text(value: Any, shape: inspect.Type) -> str:
+    if isinstance(shape, inspect.StrType) and shape.pattern is None:
+        low, high = shape.min_length or 0, shape.max_length or 0
+        fits = isinstance(value, str) and low <= len(value) <= high
+        return "" if fits else f"text of {low} to {high} characters"
     fits = isinstance(value, str) and re.match(NAME_PATTERN, value) is not None
     return "" if fits else "letters, digits, dots, dashes and underscores, 1 to 64 of them"
+
+
+def _is_label(key: Any, value: Any) -> bool:
+    return (
+        isinstance(key, str)
+        and isinstance(value, str)
+        and 1 <= len(key) <= LABEL_KEY_CHARACTERS
+        and len(value) <= LABEL_VALUE_CHARACTERS
+    )

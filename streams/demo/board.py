@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas.errors import BadPolicy
-from schemas.policy import Policy, parse
+from schemas.policy import Policy, published
 from schemas.records import (
     Ack,
     Capacity,
@@ -177,7 +177,7 @@ class Board:
         """As the deciders do: only the name ``default`` counts, and the last good one stays."""
         with suppress(BadPolicy):
             if record.name == "default":
-                self.policy = parse(record.text, f"policy {record.name} {record.version}")
+                self.policy = published(record).policy
 
     def _ack(self, ack: Ack) -> None:
         row = self.row(ack.node)

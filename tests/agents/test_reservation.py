@@ -85,6 +85,6 @@ def test_need_young_warm_lse_and_unknown() -> None:
     request = np.array([[3000, 9 << 20]] * 4)
     lse = np.array([False, False, True, False])
     warm = np.array([True, False, True, True])
-    assert need_of(peak, request, lse, warm, 10).tolist() == [
+    assert need_of(peak, request, lse, warm, np.array([10] * len(lse))).tolist() == [
         [1100, 1126 << 10], [3000, 9 << 20], [3000, 1126 << 10], [3000, 9 << 20],
     ]  # fmt: skip

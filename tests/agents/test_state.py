@@ -106,5 +106,5 @@ def test_the_shipped_policy_writes_out_every_default() -> None:
     document = yaml.safe_load(text)
     for name in Policy.__struct_fields__:
         part = getattr(Policy(), name)
-        if name != "name":
+        if name not in ("name", "nodes", "control_group"):
             assert list(document[name]) == list(part.__struct_fields__)

@@ -20,6 +20,7 @@ node:
   memory_allocatable_bytes: 8000000000
   cpu_reserved_milli: 100
   labels: {pool: demo}
+  annotations: {slackwater.io/policy: "suppress: {floor_milli: 20}"}
 pods:
   - uid: web-0
     cgroup: /demo/online/web/
@@ -60,6 +61,7 @@ def test_every_field_arrives(tmp_path: Path, layout: Layout) -> None:
     assert (record.node, record.pods_rev, record.cpu_capacity_milli) == ("n", 7, 24_000)
     assert (record.cpu_allocatable_milli, record.cpu_reserved_milli) == (1900, 100)
     assert (record.memory_capacity_bytes, record.labels) == (131932508 * 1024, {"pool": "demo"})
+    assert record.annotations == {"slackwater.io/policy": "suppress: {floor_milli: 20}"}
     job, web = record.pods
     assert job == PodFact(
         uid="job-0", name="job-0", qos="BE", priority_class="batch", evictable=False

@@ -253,11 +253,11 @@ async def test_nodes_live_on_while_the_broker_is_away(tmp_path: Path, prefix: st
         summary = simulation.summary
         run = asyncio.create_task(simulation.run())
         try:
-            await until(lambda: simulation.law.policy is not None, "the policy")
+            await until(lambda: simulation.law.policy("sim-00000") is not None, "the policy")
             sampled = int(summary.samples)
             await asyncio.to_thread(own.kill)
             await until(lambda: summary.samples > sampled + 40, "samples go on")
-            assert simulation.law.policy is not None
+            assert simulation.law.policy("sim-00000") is not None
             assert not run.done()
             await asyncio.to_thread(own.restart)
             async with watching(own.bootstrap, prefix) as seen:

@@ -69,7 +69,7 @@ def test_without_a_policy_the_floor_holds_and_nobody_is_evicted() -> None:
 
 def test_a_command_is_put_in_force_acked_and_obeyed_twice_as_once() -> None:
     stage = Stage(has_law=False)
-    stage.hands.policy(Policy())
+    stage.hands.policy(lambda _: Policy())
     stage.hands.beat(0, None)
     command = stage.suppress(7, 3000)
     ack = only_ack(stage.hands.command(0, command, 0))
@@ -83,7 +83,7 @@ def test_a_command_is_put_in_force_acked_and_obeyed_twice_as_once() -> None:
 
 def test_the_lower_of_command_and_local_law_holds() -> None:
     stage = Stage()
-    stage.hands.policy(Policy())
+    stage.hands.policy(lambda _: Policy())
     stage.hands.beat(0, [stage.suppress(0, 2000)])
     stage.hands.command(0, stage.suppress(7, 3000), 0)
     assert stage.world.model.allow_milli[0] == 2000
@@ -93,7 +93,7 @@ def test_the_lower_of_command_and_local_law_holds() -> None:
 
 def test_only_the_leases_of_its_partition_renew_a_command() -> None:
     stage = Stage()
-    stage.hands.policy(Policy())
+    stage.hands.policy(lambda _: Policy())
     stage.hands.command(0, stage.suppress(7, 3000), 4)
     cause = Cause(1, 4, 100, LOG_MS + 26_000, "abc", 1)
     stage.now_us = 25 * SECOND_US
@@ -106,7 +106,7 @@ def test_only_the_leases_of_its_partition_renew_a_command() -> None:
 
 def test_a_batch_pod_is_evicted_and_an_online_or_unknown_pod_never() -> None:
     stage = Stage()
-    stage.hands.policy(Policy())
+    stage.hands.policy(lambda _: Policy())
     online = stage.world.fleet.online_uid(0, 0)
     for offset, uid in enumerate((online, "", "unknown"), start=1):
         ack = only_ack(stage.hands.command(0, stage.evict(offset, uid), 0))
@@ -122,13 +122,13 @@ def test_a_batch_pod_is_evicted_and_an_online_or_unknown_pod_never() -> None:
 
 def test_journals_are_the_agents_own(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.hands.policy(Policy())
+    stage.hands.policy(lambda _: Policy())
     stage.hands.command(0, stage.suppress(7, 3000), 0)
     stage.hands.close()
     remembered = recall(tmp_path / "sim-00000")
     assert list(remembered.commands) == ["1.0.7.sim-00000.suppress"]
     again = Stage(tmp_path)
-    again.hands.policy(Policy())
+    again.hands.policy(lambda _: Policy())
     assert only_ack(again.hands.command(0, stage.suppress(7, 3000), 0)).outcome == "duplicate"
     again.hands.close()
 
@@ -140,7 +140,7 @@ def test_the_fleets_own_law_suppresses_a_crowded_node() -> None:
     for row, name in enumerate(stage.world.fleet.names):
         law.hear("inventory", name.encode(), stage.world.inventory(row))
     law.tick(stage.now_us)
-    assert law.policy == Policy()
+    assert law.policy(stage.world.fleet.names[0]) == Policy()
     asked: dict[str, int] = {}
     for _ in range(5):
         stage.now_us += SECOND_US

@@ -1,0 +1,57 @@
+"""Partial sections, as selector entries and nodes say them: any key of a section, none needed.
+
+`schemas.policy.document` makes the types from its own sections, so that a partial section is held
+to the same names, types and ranges as a whole one.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from schemas.policy.units import Name, Part
+
+LABEL_KEY_CHARACTERS, LABEL_VALUE_CHARACTERS = 317, 63  # Kubernetes: prefix/name, and value
+LabelKey = Annotated[str, Meta(min_length=1, max_length=LABEL_KEY_CHARACTERS)]
+LabelValue = Annotated[str, Meta(max_length=LABEL_VALUE_CHARACTERS)]
+Match = Annotated[dict[LabelKey, LabelValue], Meta(min_length=1, max_length=16)]
+Group = Annotated[dict[LabelKey, LabelValue], Meta(max_length=16)]
+Changes = dict[str, dict[str, Any]]
+"""Section -> key -> value."""
+
+
+class Entry(Part, frozen=True):
+    """One selector: nodes that carry every label of ``match``; the partial sections follow."""
+
+    name: Name
+    match: Match
+
+
+class Said(Part, frozen=True):
+    """What a node's annotation may change."""
+
+
+def with_partials(base: type[Part], name: str, sections: dict[str, type[Part]]) -> type[Any]:
+    """``base`` with each section as an optional field, whose keys are all optional."""
+    fields = [(each, _partial(kind) | UnsetType, UNSET) for each, kind in sections.items()]
+    return msgspec.defstruct(name, fields, bases=(base,), frozen=True, forbid_unknown_fields=True)
+
+
+def changes_of(entry: Any, sections: tuple[str, ...]) -> Changes:
+    """What an entry says, key by key; nothing of what it leaves out."""
+    found: Changes = {}
+    for section in sections:
+        part = getattr(entry, section)
+        if part is not UNSET:
+            said = msgspec.structs.asdict(part)
+            found[section] = {key: value for key, value in said.items() if value is not UNSET}
+    return found
+
+
+def _partial(kind: type[Part]) -> type[Any]:
+    fields = [(field.name, field.type | UnsetType, UNSET) for field in msgspec.structs.fields(kind)]
+    return msgspec.defstruct(
+        f"Partial{kind.__name__}", fields, frozen=True, forbid_unknown_fields=True
+    )
