@@ -35,6 +35,14 @@ class Thresholds:
     prod: Ints
     aggregated: Ints
 
+    def overlaid(self, said: Thresholds) -> Thresholds:
+        """What nodes' own annotations said instead, each group that they set as a whole."""
+        return Thresholds(
+            _whole_rows(self.usage, said.usage),
+            _whole_rows(self.prod, said.prod),
+            _whole_rows(self.aggregated, said.aggregated),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
@@ -68,6 +76,10 @@ def view_of(group: Ints, plain: Ints, prod: Ints, aggregated: Ints) -> Ints:
     view = np.where((group == PROD)[:, None], prod, plain)
     result: Ints = np.where((group == AGGREGATED)[:, None], aggregated, view)
     return result
+
+
+def _whole_rows(base: Ints, said: Ints) -> Ints:
+    return np.where(np.any(said >= 0, axis=1)[:, None], said, base)
 
 
 def percent_used(used: Array, allocatable: Array) -> Ints:

@@ -48,6 +48,7 @@ class Machine:
         self.wait_us = [0] * PODS
         self.busy_us = sum(self.cpu_us)
         self.quota_milli = -1
+        self.available_bytes = 90 << 30
         self.seq = 0
 
     def inventory(self) -> Inventory:
@@ -83,7 +84,8 @@ class Machine:
                 self.name, self.boot, self.boot, self.seq, self.mono_us, START_MS, 1000, 1, PODS,
                 {
                     "cpu_busy_us": self.busy_us, "cpu_steal_us": 0,
-                    "memory_total_bytes": MEMORY_BYTES, "memory_available_bytes": 90 << 30,
+                    "memory_total_bytes": MEMORY_BYTES,
+                    "memory_available_bytes": self.available_bytes,
                     "psi_cpu_some_us": self.seq, "psi_memory_some_us": 0, "psi_memory_full_us": 0,
                     "psi_io_some_us": 0, "be_cpu_usage_us": sum(self.cpu_us[ONLINE:]),
                     "be_cpu_throttled_us": 0, "be_cpu_quota_milli": self.quota_milli,
@@ -101,13 +103,14 @@ class Machine:
 class Log:
     """A partition's log in the making: offsets, append times, and the side records of tick one."""
 
-    def __init__(self, machines: list[Machine]) -> None:
+    def __init__(self, machines: list[Machine], rules: str = POLICY) -> None:
         self.machines = machines
+        self.rules = rules
         self.offset = 0
         self.log_ms = START_MS
 
     def first_tick(self) -> TickEntry:
-        policy = PolicyRecord("default", 1, "", POLICY)
+        policy = PolicyRecord("default", 1, "", self.rules)
         side = [SideRecord("policies", 0, 0, b"default", policy)]
         for i, machine in enumerate(self.machines):
             side.append(SideRecord("inventory", 0, i, machine.name.encode(), machine.inventory()))

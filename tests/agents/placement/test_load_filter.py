@@ -106,6 +106,17 @@ def test_groups_of_thresholds(
     assert view_of(groups, *views).tolist() == [[group, group]]
 
 
+def test_a_node_may_set_a_group_of_its_own_as_a_whole() -> None:
+    base = thresholds_of(LoadAware(prod_cpu_percent=50), 2)
+    said = Thresholds(
+        np.array([NONE, [40, -1]]), np.array([[0, 70], NONE]), np.array([NONE, [60, 60]])
+    )
+    merged = base.overlaid(said)
+    assert merged.usage.tolist() == [[65, 95], [40, -1]]
+    assert merged.prod.tolist() == [[0, 70], [50, 0]]
+    assert merged.aggregated.tolist() == [NONE, [60, 60]]
+
+
 def test_halves_go_up_but_not_what_lies_just_below() -> None:
     used = np.array([1, 5, 2**52 - 1])
     assert percent_used(used, np.array([200, 1000, 2**53 * 100])).tolist() == [1, 1, 0]

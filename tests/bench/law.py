@@ -1,0 +1,210 @@
+"""`make bench NAME=law`: what all deciders cost a tick, prediction included, and what they hold.
+
+The state is built through `agents.step` from samples as a node agent encodes them, one a node and
+second. Timed is CPU time of the deciders alone, those of the samples of one second and those of
+the tick after it, without decoding and folding: first 10,000 nodes in one state, then partitions
+of 208 nodes, which shows what a call costs however few nodes it has. One node in a hundred is
+short of memory and evicts at every sample. Prediction is timed by itself: a minute's samples into
+the histograms of 5,000 nodes, and the sixtieth of the pods that is trained and asked a tick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from agents import step as law
+from agents.log import Output
+from agents.prediction import fleet
+from agents.state import PartitionState
+from tests.bench.common import Goal, finish, say
+from tests.bench.step import PODS, POLICY, START_MS, Log, Machine, obey, parse, resident_bytes
+
+PARTITIONS = 24
+PARTITION_NODES = 208
+PREDICTED_NODES = 5000
+HOT_EVERY = 100
+SHORT_BYTES = 10 << 30
+PLENTY_BYTES = 90 << 30
+RULES = POLICY + "evict_memory: {cooldown_ms: 900}\n"
+PARTS = {"decide", "note", "report", "look", "renew", "forget_silent"}
+"""What `agents.step` calls of a decider's module."""
+MS = 1e3
+MIB = 1 << 20
+HALF_LIVES_MS = (43_200_000, 86_400_000)
+
+
+class Clock:
+    """CPU seconds spent in functions of `agents.step`, and in those it calls of its modules."""
+
+    def __init__(self) -> None:
+        self.spent_s: dict[str, float] = {}
+        for name in ("fold", "_decide_samples", "_decide_tick"):
+            self._wrap(law, name, name)
+        for part, module in vars(law).copy().items():
+            if isinstance(module, ModuleType) and module.__name__.startswith("agents."):
+                for name in PARTS & vars(module).keys():
+                    self._wrap(module, name, f"{part}.{name}")
+
+    def _wrap(self, module: ModuleType, name: str, label: str) -> None:
+        inner: Callable[..., Any] = getattr(module, name)
+        self.spent_s[label] = 0.0
+
+        def timed(*given: Any) -> Any:
+            begin = time.process_time()
+            try:
+                return inner(*given)
+            finally:
+                self.spent_s[label] += time.process_time() - begin
+
+        setattr(module, name, timed)
+
+    def read(self) -> dict[str, float]:
+        """Milliseconds so far by decider, and of `all`: without folding, which samples pay."""
+        spent = {name: seconds * MS for name, seconds in self.spent_s.items()}
+        folding = spent.pop("fold")
+        spent["all"] = spent.pop("_decide_samples") - folding + spent.pop("_decide_tick")
+        return spent
+
+
+class Partition:
+    """One state with the machines that feed it."""
+
+    def __init__(self, machines: list[Machine]) -> None:
+        self.log = Log(machines, RULES)
+        self.state = PartitionState(0, 1)
+        law.step(self.state, [self.log.first_tick()])
+
+    def second(self) -> list[Output]:
+        """One sample of every machine in one wave, then a tick."""
+        outputs = law.step(self.state, parse(self.log.second()))
+        return outputs + law.step(self.state, [self.log.tick()])
+
+    def table_bytes(self) -> int:
+        """What the arenas hold."""
+        tables = (self.state.nodes, self.state.pods)
+        return sum(table[f.name].nbytes for table in tables for f in table.fields)
+
+
+def run(
+    clock: Clock, machines: list[Machine], partitions: list[Partition], warm: int, ticks: int
+) -> dict[str, float]:
+    """Milliseconds a tick over all partitions together, by decider, and who was evicting."""
+    times: list[dict[str, float]] = []
+    evicting = 0
+    for second in range(warm + ticks):
+        # Only now, so that best-effort pods to evict last for all that is timed.
+        for machine in machines[::HOT_EVERY]:
+            machine.available_bytes = SHORT_BYTES if second >= warm else PLENTY_BYTES
+        before = clock.read()
+        outputs = [output for partition in partitions for output in partition.second()]
+        obey(machines, outputs)
+        if second >= warm:
+            times.append({name: ms - before[name] for name, ms in clock.read().items()})
+            evicting += sum(
+                output.topic == "commands" and output.decider == "evict_memory"
+                for output in outputs
+            )
+        if second % 10 == 9:
+            say(f"second {second + 1} of {warm + ticks}")
+    medians = {name: statistics.median(tick[name] for tick in times) for name in times[0]}
+    longest = max(tick["all"] for tick in times)
+    return medians | {"longest": longest, "evicting": evicting / ticks}
+
+
+def predict(nodes: int, turn_nodes: int) -> dict[str, float]:
+    """Histogram updates a second over all pods of ``nodes``; ms of one turn of ``turn_nodes``."""
+    rows = nodes * PODS
+    seed = np.random.default_rng(1)
+    models = fleet.models(rows, HALF_LIVES_MS, 0.0001)
+    everyone = np.arange(rows, dtype=np.int64)
+    rates: list[float] = []
+    for minute in range(7):
+        usage = np.stack([seed.integers(1, 4000, rows), seed.integers(1, 1 << 33, rows)], axis=1)
+        begin = time.process_time()
+        fleet.train(models, everyone, usage, START_MS + minute * 60_000)
+        rates.append(2 * rows / (time.process_time() - begin))
+    turns: list[float] = []
+    size = turn_nodes * PODS // fleet.PERIOD_S
+    usage = np.stack([seed.integers(1, 4000, size), seed.integers(1, 1 << 33, size)], axis=1)
+    for second in range(20):
+        due = np.arange(second, rows, rows // size, dtype=np.int64)[:size]
+        begin = time.process_time()
+        fleet.train(models, due, usage, START_MS + 420_000 + second * 1000)
+        fleet.ask(models, due, (0.95,), (0.98,))
+        turns.append((time.process_time() - begin) * MS)
+    return {
+        "updates_per_s": statistics.median(rates[1:]),
+        "turn_ms": statistics.median(turns),
+        "turn_rows": size,
+    }
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--nodes", type=int, default=10_000)
+    options.add_argument("--warm", type=int, default=12)
+    options.add_argument("--ticks", type=int, default=20)
+    chosen = options.parse_args()
+    prediction = predict(PREDICTED_NODES, chosen.nodes)
+    gc.collect()
+    clock = Clock()
+    machines = [Machine(i, 1) for i in range(chosen.nodes)]
+    before = resident_bytes()
+    whole = Partition(machines)
+    one = run(clock, machines, [whole], chosen.warm, chosen.ticks)
+    gc.collect()
+    held = resident_bytes() - before
+    pods = chosen.nodes * PODS
+    table_bytes_per_pod = whole.table_bytes() / pods
+    predicted_mib = PREDICTED_NODES * PODS * fleet.ROW_BYTES / MIB
+    memory_mib = held / chosen.nodes * PREDICTED_NODES / MIB + predicted_mib
+    del whole
+    gc.collect()
+    many = run(
+        clock,
+        machines,
+        [
+            Partition(machines[i * PARTITION_NODES : (i + 1) * PARTITION_NODES])
+            for i in range(min(PARTITIONS, chosen.nodes // PARTITION_NODES))
+        ],
+        chosen.warm,
+        chosen.ticks,
+    )
+    calls = min(PARTITIONS, chosen.nodes // PARTITION_NODES)
+    alike = one["all"] * calls * PARTITION_NODES / chosen.nodes
+    figures = {
+        "nodes": chosen.nodes,
+        "pods_per_node": PODS,
+        "deciders_ms_median": round(one["all"], 2),
+        "deciders_ms_max": round(one["longest"], 2),
+        "parts_ms_median": {name: round(ms, 2) for name, ms in one.items() if "." in name},
+        "prediction_turn_ms": round(prediction["turn_ms"], 2),
+        "prediction_turn_rows": prediction["turn_rows"],
+        "partitions": calls,
+        "partition_nodes": PARTITION_NODES,
+        "partitions_deciders_ms_median": round(many["all"], 2),
+        "partitions_deciders_ms_max": round(many["longest"], 2),
+        "call_overhead_ms": round((many["all"] - alike) / max(calls, 1), 3),
+        "table_bytes_per_pod": round(table_bytes_per_pod),
+        "prediction_bytes_per_pod": fleet.ROW_BYTES,
+    }
+    goals = [
+        Goal("tick_ms_median", round(one["all"] + prediction["turn_ms"], 2), 150),
+        Goal("evicting_permille", round(one["evicting"] * 1000 / chosen.nodes, 1), 10, "at_least"),
+        Goal("histogram_updates_per_s", round(prediction["updates_per_s"]), 10_000_000, "at_least"),
+        Goal(f"memory_mib_of_{PREDICTED_NODES}_nodes", round(memory_mib), 2048),
+    ]
+    return finish("law", figures, goals)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
