@@ -6,10 +6,13 @@ import numpy as np
 
 from agents.placement import estimate, load, load_filter, load_score
 from agents.table import ABSENT, Ints
+from schemas.policy import LoadAware
 from tests.conformance.adapters.common import Adapter, Amounts, Vector, amounts
 
 NOW_MS = 1 << 40
-DEFAULT = (250, 209715200)
+RULE = LoadAware()
+DEFAULT = (RULE.default_cpu_milli, RULE.default_memory_bytes)
+FACTORS = (RULE.cpu_factor_percent, RULE.memory_factor_percent)
 NO_ROW: Amounts = (ABSENT, ABSENT)
 
 
@@ -19,8 +22,13 @@ def row(given: Amounts) -> Ints:
 
 def pair(given: Vector | None, absent: int) -> Amounts:
     """Percents by `cpu` and `memory`."""
-    found = given or {}
+    found = present(given)
     return found.get("cpu", absent), found.get("memory", absent)
+
+
+def present(given: Vector | None) -> Vector:
+    """What is said; null is absent."""
+    return {name: value for name, value in (given or {}).items() if value is not None}
 
 
 def age_ms(seconds: float) -> int:
@@ -31,11 +39,11 @@ def estimate_of(pod: Vector, factors: Vector, custom: Vector | None = None) -> I
     """One pod's estimate [1, 2]."""
     kind = pod["priority_class"]
     return estimate.estimate(
-        row(estimate.quantities(kind, pod["requests"] or {})),
-        row(estimate.quantities(kind, pod["limits"] or {})),
+        row(estimate.quantities(kind, present(pod["requests"]))),
+        row(estimate.quantities(kind, present(pod["limits"]))),
         row(estimate.fallback(kind, DEFAULT)),
         estimate.overlay(
-            estimate.overlay(row((85, 70)), row(pair(factors, ABSENT))), row(pair(custom, ABSENT))
+            estimate.overlay(row(FACTORS), row(pair(factors, ABSENT))), row(pair(custom, ABSENT))
         ),
     )
 
@@ -47,7 +55,7 @@ def estimate_pod(given: Vector) -> Vector:
 
 
 def estimate_node(given: Vector) -> Vector:
-    base, raw = given["allocatable"] or {}, given["raw_allocatable"] or {}
+    base, raw = present(given["allocatable"]), present(given["raw_allocatable"])
     names = sorted(set(base) | set(raw))
     merged = estimate.overlay(
         np.array([base.get(name, 0) for name in names], dtype=np.int64),
@@ -129,7 +137,7 @@ def filter_node(given: Vector) -> Vector:
     answer = load_filter.judge(
         reports, view, estimate_of(pod, given["scaling_factors"])[0],
         row(amounts(given["allocatable"])), bounds, pod["daemonset"],
-        load.stale(reports, NOW_MS, int(given["expiration_seconds"] * 1000)), rule,
+        load.stale(reports, NOW_MS, int((given["expiration_seconds"] or 0) * 1000)), rule,
     )  # fmt: skip
     if answer.admitted[0]:
         return {"result": "pass", "resource": None}
@@ -150,7 +158,7 @@ def score_node(given: Vector) -> Vector:
         row(amounts(given["allocatable"])),
         pair(given["weights"], 0),
         given["dominant_weight"] or 0,
-        stale=load.stale(reports, NOW_MS, int(given["expiration_seconds"] * 1000)),
+        stale=load.stale(reports, NOW_MS, int((given["expiration_seconds"] or 0) * 1000)),
         ill=np.zeros(1, dtype=bool),
         stale_keep_permille=0,
         ill_keep_permille=1000,

@@ -14,7 +14,7 @@ ROUND_MS = 1000
 
 
 def columns(names: Iterable[str], given: Vector | None, absent: int = 0) -> Ints:
-    found = given or {}
+    found = {name: value for name, value in (given or {}).items() if value is not None}
     return np.array([found.get(name, absent) for name in names], dtype=np.int64)
 
 
