@@ -1,0 +1,184 @@
+"""`make bench NAME=reservations TRACES=DIR`: what a reservation costs and how often it falls short.
+
+DIR holds `.npz` files with uint16 members `*_pct_x100` [entities, 5-minute steps], 65535 missing.
+For each member: the maximum of a day (policy a), p95 of a day x 1.1 (b), the peer's predictor and
+ours, then our frontier over prices, tuned on half of the entities and judged on the other, both
+ways round. The price is the cheapest with at most policy a's violations on the tuned half. Goals:
+on every judged half of a trace of three days or more at most policy a's violations with a reserved
+share at least 5 % smaller, and at most 0.01 % violations on nodes of twenty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agents.prediction.short_term import Worth
+from agents.table import Bools, Ints
+from tests.bench import reservation_policies as policies
+from tests.bench.common import Goal, finish, say
+
+SUFFIX = "_pct_x100"
+NOTHING = 65_535
+GROUPS, OF = 50, 20
+PRICES = (14.0, 17.0, 20.0, 24.0, 28.0, 32.0, 36.0, 40.0, 45.0, 52.0, 60.0)
+SHIPPED = 40.0
+WORTH = Worth(price=SHIPPED, recent_share=0.1, peak_fraction=0.999)
+RECENT = 3
+GUARD = 0.95
+"""On the tuned half so much of policy a's violations, lest luck decides on the judged half."""
+SHARE_MOST, NODE_MOST = 0.95, 0.01
+LONG = 3 * policies.DAY
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Percentages over the counted steps."""
+
+    reserved: float
+    violations: float
+    worst_tenth: float  # violations of the entity at the 90th percentile
+    node: float | None  # violations on nodes of twenty; None with fewer entities
+
+    def line(self) -> str:
+        node = "     -" if self.node is None else f"{self.node:6.3f}"
+        return f"{self.reserved:9.2f} {self.violations:9.3f} {self.worst_tenth:9.2f}    {node}"
+
+
+def score(usage: Ints, reserved: Ints) -> Score:
+    """Counted from the 25th hour, of a trace of one day from the 7th."""
+    begin = policies.DAY if usage.shape[1] > policies.DAY else policies.LEAST
+    usage, reserved = usage[:, begin:], reserved[:, begin:]
+    known: Bools = usage != policies.MISSING
+    above = (usage > reserved) & known
+    each = 100 * above.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    return Score(
+        reserved=float(reserved[known].mean()) * 100 / policies.WHOLE,
+        violations=100 * float(above.sum()) / float(known.sum()),
+        worst_tenth=float(np.percentile(each, 90)),
+        node=_on_nodes(np.maximum(usage, 0), reserved),
+    )
+
+
+def _on_nodes(usage: Ints, reserved: Ints) -> float | None:
+    if len(usage) < OF:
+        return None
+    choose = np.random.default_rng(0)
+    above = 0
+    for _ in range(GROUPS):
+        group = choose.choice(len(usage), OF, replace=False)
+        above += int((usage[group].sum(axis=0) > reserved[group].sum(axis=0)).sum())
+    share: float = 100 * above / (GROUPS * usage.shape[1])
+    return share
+
+
+def judge(name: str, usage: Ints, largest: Ints, ours: list[Ints]) -> dict[str, Any]:
+    """The frontier of both halves, each once tuned on and once judged."""
+    result: dict[str, Any] = {}
+    halves = [slice(0, None, 2), slice(1, None, 2)]
+    for tuned, judged in (halves, halves[::-1]):
+        side = "odd" if judged.start else "even"
+        a_tuned = score(usage[tuned], largest[tuned])
+        a = score(usage[judged], largest[judged])
+        on_tuned = [score(usage[tuned], one[tuned]) for one in ours]
+        on_judged = [score(usage[judged], one[judged]) for one in ours]
+        most = a_tuned.violations * GUARD
+        good = [i for i, one in enumerate(on_tuned) if one.violations <= most]
+        chosen = good[0] if good else len(ours) - 1
+        say(f"  judged on {side} entities (policy a: {a.reserved:.2f} %, {a.violations:.3f} %)")
+        say("    price  share of a's, tuned / judged  violations of a's, tuned / judged  node, %")
+        for i, price in enumerate(PRICES):
+            t, j = on_tuned[i], on_judged[i]
+            mark = " *" if i == chosen else ("  shipped" if price == SHIPPED else "")
+            say(
+                f"    {price:5.0f}       {t.reserved / a_tuned.reserved:.3f} / "
+                f"{j.reserved / a.reserved:.3f}                  "
+                f"{t.violations / a_tuned.violations:.3f} / {j.violations / a.violations:.3f}"
+                f"              {'-' if j.node is None else f'{j.node:.3f}'}{mark}"
+            )
+        for label, i in (("tuned", chosen), ("shipped", PRICES.index(SHIPPED))):
+            one = on_judged[i]
+            result[f"{side}_{label}"] = {
+                "price": PRICES[i],
+                "share_of_a": round(one.reserved / a.reserved, 4),
+                "violations_of_a": round(one.violations / a.violations, 4),
+                "node_percent": one.node,
+            }
+    return result
+
+
+def compare(name: str, usage: Ints) -> dict[str, Any]:
+    """One member of a file: the table and the frontier."""
+    resource = "memory" if "mem" in name.rpartition(":")[2] else "cpu"
+    largest, ranked = policies.of_window(usage)
+    ours = policies.of_price(usage, resource, WORTH, PRICES, RECENT)
+    rows = {
+        "a: max 24 h": largest,
+        "b: p95 24 h x 1.1": ranked,
+        "peer: p95/p98 + 10 %": policies.of_peer(usage, resource),
+        f"ours, price {SHIPPED:.0f}": ours[PRICES.index(SHIPPED)],
+    }
+    say(f"{name} {list(usage.shape)}")
+    say("  policy                reserved % violations %  p90 entity  node of 20 %")
+    scores = {label: score(usage, reserved) for label, reserved in rows.items()}
+    for label, one in scores.items():
+        say(f"  {label:22}{one.line()}")
+    table = {
+        label.partition(":")[0].partition(",")[0]: [round(s.reserved, 2), round(s.violations, 3)]
+        for label, s in scores.items()
+    }
+    return {"reserved_and_violations": table, **judge(name, usage, largest, ours)}
+
+
+def members(folder: Path) -> dict[str, Ints]:
+    """All usage arrays below ``folder``, by file and member, cut at the whole request."""
+    found = {}
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path, allow_pickle=False) as file:
+            for name in sorted(file.files):
+                array = file[name] if name.endswith(SUFFIX) else np.empty(0)
+                if array.dtype == np.uint16 and array.ndim == 2 and array.shape[0] > 1:
+                    cut = np.minimum(array.astype(np.int64), policies.WHOLE)
+                    usage = np.where(array == NOTHING, policies.MISSING, cut)
+                    found[f"{path.stem}:{name.removesuffix(SUFFIX)}"] = usage
+    return found
+
+
+def goals_of(name: str, figures: dict[str, Any]) -> list[Goal]:
+    goals = []
+    for side in ("odd", "even"):
+        one = figures[f"{side}_tuned"]
+        goals += [
+            Goal(f"{name} {side} share_of_a", one["share_of_a"], SHARE_MOST),
+            Goal(f"{name} {side} violations_of_a", one["violations_of_a"], 1.0),
+        ]
+        if one["node_percent"] is not None:
+            goals.append(Goal(f"{name} {side} node_percent", one["node_percent"], NODE_MOST))
+    return goals
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="reservations")
+    parser.add_argument("--traces", type=Path, default=os.environ.get("TRACES") or None)
+    parser.add_argument("--only", default="", help="members whose name holds this")
+    chosen = parser.parse_args(argv)
+    if chosen.traces is None:
+        parser.error("say where the traces are: --traces DIR, or TRACES=DIR")
+    figures: dict[str, Any] = {}
+    goals: list[Goal] = []
+    for name, usage in members(chosen.traces).items():
+        if chosen.only in name:
+            figures[name] = compare(name, usage)
+            if usage.shape[1] >= LONG:
+                goals += goals_of(name, figures[name])
+    return finish("reservations", figures, goals)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
