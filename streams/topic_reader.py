@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
+from aiokafka.partitioner import DefaultPartitioner
 
 CONNECT_S = 8.0
 REQUEST_MS = 8_000
@@ -128,6 +129,28 @@ async def newest_by_key(brokers: str, topic: str) -> dict[bytes | None, Any]:
         else:
             found[record.key] = record
     return found
+
+
+async def of_key(brokers: str, topic: str, key: bytes) -> AsyncIterator[Any]:
+    """Every record that a topic has now of one key, from the one partition that it hashes to."""
+    async with started(consumer(brokers), brokers) as client:
+        parts = await partitions_of(client, topic)
+        choose: Callable[..., int] = DefaultPartitioner()
+        mine = choose(key, [part.partition for part in parts], [])
+        part = next(part for part in parts if part.partition == mine)
+        client.assign([part])
+        await client.seek_to_beginning(part)
+        async for record in to_end(client, [part]):
+            if record.key == key:
+                yield record
+
+
+async def newest_of(brokers: str, topic: str, key: bytes) -> Any:
+    """The newest record of one key, a tombstone too; None when the topic has none."""
+    newest = None
+    async for record in of_key(brokers, topic, key):
+        newest = record
+    return newest
 
 
 async def _close(client: Any) -> None:

@@ -5,6 +5,7 @@ are the field defaults of the sections, written out in `agents/policies/default.
 """
 
 from schemas.policy.document import BY_NODE, PER_NODE, NodeEntry, Policy, digest
+from schemas.policy.drop_ins import merged
 from schemas.policy.isolation import (
     BeResctrl,
     BlockIo,
@@ -29,13 +30,14 @@ from schemas.policy.layers import (
     Reach,
     carries,
     effective,
+    layers_of,
     named,
     reach,
 )
 from schemas.policy.lending import CapacityRule, Margins, MidRule, Peak
 from schemas.policy.placement import ElasticQuota, LoadAware, LowNodeLoad
 from schemas.policy.published import Published, published
-from schemas.policy.reading import MAX_POLICY_BYTES, parse
+from schemas.policy.reading import MAX_POLICY_BYTES, load, parse
 from schemas.policy.rollout import Rollout, Stage
 from schemas.policy.sections import (
     Blast,
@@ -98,6 +100,9 @@ __all__ = [
     "carries",
     "digest",
     "effective",
+    "layers_of",
+    "load",
+    "merged",
     "named",
     "parse",
     "published",

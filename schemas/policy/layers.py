@@ -92,6 +92,14 @@ def effective(policy: Policy, found: Reach) -> Effective:
     return Effective(structs.replace(result, **changes), tuple(refused))
 
 
+def layers_of(policy: Policy, found: Reach) -> list[str]:
+    """The layers that reach a node, the stronger last, in words."""
+    entries = [f"nodes[{i}] {policy.nodes[i].name}" for i in found.entries]
+    own = [source for source, _, _ in _own_layers(found)]
+    control = ["control group"] if found.control else []
+    return ["cluster", *entries, *own, *control]
+
+
 def _own_layers(found: Reach) -> list[tuple[str, str, str]]:
     """(source, text, label key) of what a node says itself, the stronger last."""
     layers = [(f"annotation {ANNOTATION}", found.annotation, "")] if found.annotation else []

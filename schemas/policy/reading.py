@@ -42,6 +42,11 @@ def of_document(document: Any, source: str) -> Policy:
     return policy
 
 
+def check_keys(document: Any, source: str) -> None:
+    """Each key of a document by itself, as of a part of a policy. Raises BadPolicy."""
+    _convert(document, Policy, _SHAPE, source)
+
+
 def said_by_node(document: Any, source: str) -> Changes:
     """What a node says for itself: partial sections of those it may change. Raises BadPolicy."""
     return changes_of(_convert(document, NodeSaid, _SAID_SHAPE, source), BY_NODE)

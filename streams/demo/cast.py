@@ -58,7 +58,7 @@ class Cast:
 
     def policy(self) -> list[str]:
         """The defaults, hurried; see the file."""
-        note = ["--author", "demo", "--note", "hurried for the demo"]
+        note = ["--force", "--author", "demo", "--note", "hurried for the demo"]
         return [*self._command("policy", "put", str(POLICY)), *note]
 
     def worker(self, port: int) -> list[str]:

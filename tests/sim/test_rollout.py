@@ -52,7 +52,8 @@ def test_a_rollback_is_effective_everywhere_within_three_seconds() -> None:
 
     moments: dict[int, Callable[[Cluster], None]] = {
         since_ms: put(90),
-        back_ms: lambda cluster: (before.append(thresholds(cluster)), put(OLD)(cluster))[1],
+        back_ms - QUANTUM_MS: lambda cluster: before.append(thresholds(cluster)),
+        back_ms: put(OLD),
     }
     after = range(back_ms + ROLLBACK_MS, back_ms + ROLLBACK_MS + 5_000, QUANTUM_MS)
     report = whole(run(21, plan(45_000, nodes=6), at(moments | dict.fromkeys(after, look))))

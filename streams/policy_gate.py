@@ -1,0 +1,172 @@
+"""Which change of policy may be published, and the record it becomes. Pure.
+
+`streams.policy_cli` asks. A fleet is taken in stages: a change goes to a canary first, a stage is
+expanded on a positive account of the one before. What is refused can be forced; then the record
+says who did, and why. Going back needs no permission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from schemas.errors import BadPolicy
+from schemas.policy import Policy, digest, parse, published
+from schemas.policy.partial import changes_of
+from schemas.records import PolicyRecord
+from streams.topic_reader import CannotRun
+
+EXPANDED = "expand"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Who wants what changed, and on which nodes first."""
+
+    author: str = ""
+    note: str = ""
+    canary: dict[str, str] = field(default_factory=dict)
+    forced: bool = False
+    account: Mapping[str, Any] | None = None  # of the stage before: `net_benefit`
+
+
+def change(versions: list[PolicyRecord], text: str, policy: Policy, wish: Wish) -> PolicyRecord:
+    """The record that puts ``text`` in force. Raises CannotRun when it may not be published."""
+    newest = newest_good(versions)
+    if newest is None:
+        if wish.canary:
+            raise CannotRun("the first version cannot have a canary: nothing holds elsewhere yet")
+        return _record(versions, policy.name, text, wish)
+    _refuse_same(newest, policy, wish)
+    objections = []
+    if not wish.canary and not _promotes(newest, policy):
+        objections.append(
+            "this changes the whole fleet at once: name a canary (--canary LABEL=VALUE) and "
+            "`slackwater policy promote` it later"
+        )
+    expanded = expanding(published(newest).policy, policy)
+    if expanded and not _is_positive(wish.account):
+        objections.append(
+            f"{', '.join(expanded)} would be expanded without a positive account of the stage "
+            "before (--account FILE with net_benefit above 0)"
+        )
+    forced = _overruled(objections, wish)
+    elsewhere = (newest.elsewhere if newest.canary else newest.text) if wish.canary else ""
+    return _record(versions, policy.name, text, wish, elsewhere=elsewhere, forced=forced)
+
+
+def promotion(versions: list[PolicyRecord], wish: Wish) -> PolicyRecord:
+    """The canary's text for the whole fleet. Raises CannotRun without a canary."""
+    newest = newest_good(versions)
+    if newest is None or not newest.canary:
+        raise CannotRun("no canary is on its way: nothing to promote")
+    return change(versions, newest.text, _parsed(newest), wish)
+
+
+def going_back(versions: list[PolicyRecord], version: int | None, wish: Wish) -> PolicyRecord:
+    """An earlier text, on the whole fleet, now: what holds outside the canary, or held before.
+
+    Raises CannotRun when there is no such version, BadPolicy when its text may not run any more.
+    """
+    newest = newest_good(versions)
+    if newest is None:
+        raise CannotRun("no policy is in force: nothing to go back from")
+    text, of = _earlier(versions, newest, version)
+    policy = parse(text, f"policy {newest.name}, {of}")
+    plain = Wish(wish.author, f"rollback to {of}" + (f": {wish.note}" if wish.note else ""))
+    _refuse_same(newest, policy, plain)
+    return _record(versions, policy.name, text, plain)
+
+
+def newest_good(versions: list[PolicyRecord]) -> PolicyRecord | None:
+    """The version in force: workers passed over every later one that may not run."""
+    return next((record for record in reversed(versions) if digest_of(record)), None)
+
+
+def digest_of(record: PolicyRecord) -> str:
+    """The digest that causes carry under this record; "" for one that may not run."""
+    try:
+        return published(record).digest
+    except BadPolicy:
+        return ""
+
+
+def expanding(before: Policy, after: Policy) -> list[str]:
+    """What reaches the last stage and was not there: the cluster, or selector entries by name."""
+    base, known = before.rollout.stage, _stages(before)
+    return sorted(
+        name
+        for name, stage in _stages(after).items()
+        if stage == EXPANDED and known.get(name, base) != EXPANDED
+    )
+
+
+def _stages(policy: Policy) -> dict[str, str]:
+    """The stage of the cluster and of each entry, its own or the cluster's."""
+    found: dict[str, str] = {"the cluster": policy.rollout.stage}
+    for entry in policy.nodes:
+        said = changes_of(entry, ("rollout",)).get("rollout", {})
+        found[f"nodes {entry.name}"] = said.get("stage", policy.rollout.stage)
+    return found
+
+
+def _earlier(
+    versions: list[PolicyRecord], newest: PolicyRecord, version: int | None
+) -> tuple[str, str]:
+    """The text to go back to, and which it is."""
+    if version is None and newest.canary:
+        return newest.elsewhere, "what holds outside the canary"
+    if version is None:
+        before = [record for record in versions if record.version < newest.version]
+        differ = [each for each in before if digest_of(each) not in ("", digest_of(newest))]
+        found = [each for each in differ if not each.canary][-1:]
+    else:
+        found = [each for each in versions if each.version == version]
+    if not found:
+        which = "earlier version" if version is None else f"version {version}"
+        raise CannotRun(f"policy {newest.name} has no {which} to go back to")
+    return found[0].text, f"version {found[0].version}"
+
+
+def _promotes(newest: PolicyRecord, policy: Policy) -> bool:
+    return bool(newest.canary) and digest(_parsed(newest)) == digest(policy)
+
+
+def _is_positive(account: Mapping[str, Any] | None) -> bool:
+    benefit = account.get("net_benefit") if account is not None else None
+    return isinstance(benefit, int | float) and not isinstance(benefit, bool) and benefit > 0
+
+
+def _overruled(objections: list[str], wish: Wish) -> bool:
+    if not objections:
+        return False
+    if not wish.forced:
+        raise CannotRun(f"refused: {'; '.join(objections)}; or --force it with a --note")
+    if not wish.note.strip() or not wish.author.strip():
+        raise CannotRun("--force needs a --note and an author: the record says who and why")
+    return True
+
+
+def _refuse_same(newest: PolicyRecord, policy: Policy, wish: Wish) -> None:
+    if newest.canary == wish.canary and digest(_parsed(newest)) == digest(policy):
+        raise CannotRun(
+            f"policy {newest.name} version {newest.version} says the same already "
+            f"(digest {newest.digest}): nothing published"
+        )
+
+
+def _record(
+    versions: list[PolicyRecord], name: str, text: str, wish: Wish, *, elsewhere: str = "",
+    forced: bool = False,
+) -> PolicyRecord:  # fmt: skip
+    version = versions[-1].version + 1 if versions else 1
+    canary = dict(wish.canary)
+    record = PolicyRecord(
+        name, version, "", text, wish.author, wish.note, canary, elsewhere, forced
+    )  # fmt: skip
+    return replace(record, digest=published(record).digest)
+
+
+def _parsed(record: PolicyRecord) -> Policy:
+    return parse(record.text, f"policy {record.name} version {record.version}")
