@@ -1,8 +1,7 @@
 """Memory's last gate: when a node is nearly full, best-effort pods go until it is not.
 
 `agents.step` calls `decide` for each wave. Formulas: `agents.eviction`, after koordinator
-`qosmanager/plugins/memoryevict/memory_evict.go`. Only `best_effort_pods` makes candidates, and no
-online pod becomes one.
+`qosmanager/plugins/memoryevict/memory_evict.go`.
 """
 
 from __future__ import annotations
@@ -11,11 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import emit, law
-from agents.eviction import ladder, node, plan
-from agents.eviction.passes import run
+from agents import law
+from agents.eviction import node
+from agents.eviction.gate import Gate, serve
 from agents.eviction.release import by_usage
-from agents.guards import cooled
 from agents.table import ABSENT, Field
 
 if TYPE_CHECKING:
@@ -24,11 +22,10 @@ if TYPE_CHECKING:
     from agents.state import PartitionState
     from agents.wave import Wave
 
+GATE = Gate("evict_memory", "memory", "evicted_ms", "fruitless", "need_at_order")
 NODE_FIELDS = (
-    Field("evicted_ms", fill=ABSENT),  # log time of the last order
-    Field("evictions_wanted"),  # pods, by the last sample
-    Field("fruitless"),  # orders in a row that freed nothing
-    Field("need_at_order", fill=ABSENT),  # bytes to free when the last order was given
+    *GATE.fields(),
+    Field("evictions_wanted"),  # pods, by the last sample, of every eviction decider
 )
 POD_FIELDS = (
     Field("ordered_ms", fill=ABSENT),  # log time of the order that it goes
@@ -52,55 +49,12 @@ def decide(state: PartitionState, wave: Wave, folded: Folded, out: list[Output])
     threshold = law.column(state, rows, "evict_memory.threshold_percent")
     lower = law.column(state, rows, "evict_memory.lower_percent")
     release = by_usage(np.maximum(capacity, 1), used, threshold, lower)
-    calm = rows[sure & (release <= 0)]
-    nodes["fruitless"][calm], nodes["need_at_order"][calm] = 0, ABSENT
+    GATE.relieve(state, rows[sure & (release <= 0)])
     for at in np.flatnonzero(sure & (release > 0)).tolist():
-        _gate(state, wave, at, (int(capacity[at]), int(used[at]), int(release[at])), out)
-
-
-def _gate(
-    state: PartitionState, wave: Wave, at: int, figures: tuple[int, int, int], out: list[Output]
-) -> None:
-    """One node that is over the threshold."""
-    assert state.policy is not None, "nobody is evicted without a policy"
-    seat, log_ms, nodes = wave.seats[at], wave.log_ms[at], state.nodes
-    rule = law.of(state, seat.row).evict_memory
-    row, (capacity, used, release) = seat.row, figures
-    pods = node.best_effort_pods(state, seat, log_ms, "memory")
-    going = {pod.uid: pod.used or 0 for pod in pods if pod.going}
-    fruitless = ladder.fruitless_after(
-        int(nodes["fruitless"][row]), int(nodes["need_at_order"][row]), release
-    )
-    start = ladder.start_of(fruitless, rule.escalate_after_orders)
-    task = plan.best_effort_task("memory", release, pods, start)
-    releases = plan.releases_of("memory", pods)
-    wanted = len(run([task], releases, going).evicted)
-    nodes["evictions_wanted"][row] = wanted
-    if not wanted or not cooled(log_ms, int(nodes["evicted_ms"][row]), rule.cooldown_ms):
-        return
-    budget, reason = _budget(state, log_ms)
-    named = run([task], releases, going, budget).evicted
-    if not named:
-        return
-    nodes["evicted_ms"][row] = log_ms
-    if not rule.dry_run:
-        nodes["fruitless"][row], nodes["need_at_order"][row] = fruitless, release
-        node.book(state, log_ms, [pod for pod in pods if pod.uid in named])
-    credited = sum(going.values())
-    terms = {
-        "capacity": capacity,
-        "used": used,
-        "percent": used * 100 // capacity,
-        "release": release,
-        "credited": credited,
-        "wanted": wanted,
-        "budget": budget,
-        "fruitless": fruitless,
-    }
-    emit.command(
-        state, wave, at, "evict_memory", reason + ladder.REASONS[start], terms, out,
-        dry_run=rule.dry_run, pods=tuple(named), release_bytes=release - credited,
-    )  # fmt: skip
+        rule = law.of(state, int(rows[at])).evict_memory
+        has, uses = int(capacity[at]), int(used[at])
+        terms = {"capacity": has, "used": uses, "percent": uses * 100 // has}
+        serve(state, wave, at, GATE, rule, int(release[at]), terms, _budget, out)
 
 
 def _budget(state: PartitionState, log_ms: int) -> tuple[int, str]:

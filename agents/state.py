@@ -17,6 +17,7 @@ import numpy as np
 
 from agents import (
     capacity,
+    evict_cpu,
     evict_memory,
     fold,
     interference,
@@ -39,7 +40,8 @@ SMALLEST = 8
 """Rows and slots of an arena that has just been made."""
 
 _MODULES = (
-    inventory, law, fold, windows, suppress, evict_memory, capacity, reservation, interference,
+    inventory, law, fold, windows, suppress, evict_memory, evict_cpu, capacity, reservation,
+    interference,
 )  # fmt: skip
 NODE_FIELDS = tuple(field for module in _MODULES for field in module.NODE_FIELDS)
 POD_FIELDS = tuple(field for module in _MODULES for field in module.POD_FIELDS)

@@ -12,6 +12,7 @@ from operator import attrgetter
 
 from agents import (
     capacity,
+    evict_cpu,
     evict_memory,
     health,
     interference,
@@ -62,6 +63,7 @@ def _decide_samples(state: PartitionState, wave: Wave, out: list[Output]) -> Non
         folded = fold(state, wave)
         suppress.decide(state, wave, folded, out)
         evict_memory.decide(state, wave, folded, out)
+        evict_cpu.decide(state, wave, folded, out)
         interference.note(state, folded)
 
 

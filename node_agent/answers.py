@@ -109,7 +109,7 @@ class Answers:
     ) -> Ack:
         """What became of an eviction by the local law."""
         self._note(self._line(command, "local", outcome, reason, pods))
-        return self.own("evict_memory", outcome, reason or command.reason, pods=pods)
+        return self.own(command.decider, outcome, reason or command.reason, pods=pods)
 
     def intent(self, command: Command, source: Source, pods: tuple[str, ...]) -> None:
         """Journal what is about to be done; a crash after it never repeats the act.

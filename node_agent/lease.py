@@ -28,7 +28,7 @@ Order = tuple[int, int]
 ANSWERS_KEPT = 1024
 SIGHTINGS = 8  # of broker time; a few seconds of samples
 LOCAL_SILENT_US = 30_000_000  # no answer of the local law for so long: the floor holds
-OBEYED = ("suppress", "evict_memory")
+OBEYED = ("suppress", "evict_memory", "evict_cpu")
 
 
 class BrokerClock:
@@ -159,7 +159,7 @@ class NodeLease:
         return self._gate(command.pods[:1], command.dry_run, mono_us)
 
     def _gate(self, pods: tuple[str, ...], dry_run: bool, mono_us: int) -> Verdict:
-        """What every eviction passes; a passed one starts the cool-down."""
+        """What every eviction passes, whatever it frees; a passed one starts the cool-down."""
         if self.policy is None:
             return Verdict("refused", "no_policy")
         if dry_run:

@@ -101,7 +101,7 @@ class Obey:
             asked = [c.allow_milli for c in commands if c.decider == "suppress"]
             self.lease.on_local(asked[-1] if asked else None, self._mono_us())
             for command in commands:
-                if command.decider == "evict_memory":
+                if command.decider == "evict_memory":  # for CPU a node kills by order only
                     acks += await self._local_evict(command)
         return acks + self.enforce() + await self._finish()
 

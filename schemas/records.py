@@ -16,7 +16,9 @@ from msgspec import Meta
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Qos = Literal["LSE", "LSR", "LS", "BE", "SYSTEM", ""]
 PriorityClass = Literal["prod", "mid", "batch", "free", ""]
-Decider = Literal["suppress", "evict_memory", "capacity", "reservation", "interference", "health"]
+Decider = Literal[
+    "suppress", "evict_memory", "evict_cpu", "capacity", "reservation", "interference", "health"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,9 @@ class Command:
     """Desired state of one knob of one node; order is (incarnation, offset) of its cause.
 
     ``suppress``: best-effort work may use ``allow_milli`` of CPU. ``evict_memory``: the pods in
-    ``pods`` are to go, to free ``release_bytes``. Valid until ``expires_log_ms`` unless renewed
-    by a `Lease` of its partition; the memory gate is never renewed.
+    ``pods`` are to go, to free ``release_bytes``; ``evict_cpu``: they go for requested CPU, see
+    ``terms``. Valid until ``expires_log_ms`` unless renewed
+    by a `Lease` of its partition; an eviction is never renewed.
     """
 
     id: str

@@ -64,8 +64,8 @@ class Satisfaction:
 
 
 def by_satisfaction(
-    mean: Satisfaction, latest: Satisfaction, enough: Bools, lower_percent: int,
-    upper_percent: int, usage_percent: int,
+    mean: Satisfaction, latest: Satisfaction, enough: Bools, lower_percent: Array | int,
+    upper_percent: Array | int, usage_percent: Array | int,
 ) -> Ints:  # fmt: skip
     """Requests to take back so that what is left is satisfied; both views must agree that it hurts.
 
@@ -81,37 +81,43 @@ def by_satisfaction(
     return result
 
 
-def covers(count: Array, interval: int, window: int) -> Bools:
+def covers(count: Array, interval: int, window: Array | int) -> Bools:
     """Whether ``count`` points, ``interval`` apart, tell enough of a window; all in one unit."""
     result: Bools = count * interval >= window // COVERED_PART
     return result
 
 
-def limit_of(real_limit: Array, batch_allocatable: Array, *, by_allocatable: bool) -> Array:
+def limit_of(
+    real_limit: Array, batch_allocatable: Array, *, by_allocatable: Bools | bool
+) -> Array:  # fmt: skip
     """The limit that satisfaction is measured by, in millicores; -1: unknown, nobody goes.
 
     By allocatable, nothing allocatable counts as one millicore, so that requests are released.
     """
     lent = np.where(batch_allocatable < 0, -1, np.maximum(batch_allocatable, 1))
-    return lent if by_allocatable else real_limit
+    result: Array = np.where(by_allocatable, lent, real_limit)
+    return result
 
 
 def _unsatisfied(
-    now: Satisfaction, lower_percent: int, upper_percent: int, usage_percent: int
+    now: Satisfaction,
+    lower_percent: Array | int,
+    upper_percent: Array | int,
+    usage_percent: Array | int,
 ) -> Ints:
     safe = np.where(now.request > 0, now.request, 1.0)
     share = now.limit / safe
-    excess = now.request * (float(upper_percent) / PERCENT - share)
-    starved = (share <= float(lower_percent) / PERCENT) & (now.request > 0)
+    excess = now.request * (upper_percent / PERCENT - share)
+    starved = (share <= lower_percent / PERCENT) & (now.request > 0)
     hurts = starved & _is_used_up(now, usage_percent)
     result: Ints = np.where(hurts, np.maximum(_whole(excess), 0), 0)
     return result
 
 
-def _is_used_up(now: Satisfaction, usage_percent: int) -> Bools:
+def _is_used_up(now: Satisfaction, usage_percent: Array | int) -> Bools:
     """Best-effort work uses what it may: otherwise a low limit hurts nobody."""
     safe = np.where(now.limit > 0, now.limit, 1.0)
-    full = now.used / safe >= float(usage_percent) / PERCENT
+    full = now.used / safe >= usage_percent / PERCENT
     result: Bools = (now.limit > 0) & ((now.limit < CORE_MILLI) | full)
     return result
 

@@ -41,6 +41,7 @@ from schemas.policy.reading import MAX_POLICY_BYTES, load, parse
 from schemas.policy.rollout import Rollout, Stage
 from schemas.policy.sections import (
     Blast,
+    EvictCpu,
     EvictMemory,
     Interference,
     Loop,
@@ -69,6 +70,7 @@ __all__ = [
     "CpuBurst",
     "Effective",
     "ElasticQuota",
+    "EvictCpu",
     "EvictMemory",
     "GroupIdentity",
     "Interference",

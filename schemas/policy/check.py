@@ -14,6 +14,13 @@ def check(policy: Policy, source: str) -> None:
             f"{source}: evict_memory.lower_percent is {evict.lower_percent}; allowed: 0 to "
             f"threshold_percent - 1 = {evict.threshold_percent - 1}"
         )
+    starved = policy.evict_cpu
+    if starved.satisfaction_upper_percent < starved.satisfaction_lower_percent:
+        raise BadPolicy(
+            f"{source}: evict_cpu.satisfaction_upper_percent is "
+            f"{starved.satisfaction_upper_percent}; allowed: satisfaction_lower_percent = "
+            f"{starved.satisfaction_lower_percent} to 99"
+        )
     loop = policy.loop
     if loop.command_ttl_ms < 3 * loop.tick_ms:
         raise BadPolicy(

@@ -25,6 +25,7 @@ from schemas.policy.placement import ElasticQuota, LoadAware, LowNodeLoad
 from schemas.policy.rollout import Rollout
 from schemas.policy.sections import (
     Blast,
+    EvictCpu,
     EvictMemory,
     Interference,
     Loop,
@@ -33,7 +34,7 @@ from schemas.policy.sections import (
 )
 from schemas.policy.units import Name, Part
 
-PER_NODE = ("suppress", "evict_memory", "capacity", "reservation", "rollout")
+PER_NODE = ("suppress", "evict_memory", "evict_cpu", "capacity", "reservation", "rollout")
 """Sections that selector entries may change: their deciders read them node by node."""
 BY_NODE = tuple(name for name in PER_NODE if name != "rollout")
 """Those that a node's own annotation and labels may change: no node advances its own stage."""
@@ -46,6 +47,7 @@ class Policy(Part, frozen=True):
     loop: Loop = Loop()
     suppress: Suppress = Suppress()
     evict_memory: EvictMemory = EvictMemory()
+    evict_cpu: EvictCpu = EvictCpu()
     capacity: CapacityRule = CapacityRule()
     mid: MidRule = MidRule()
     margins: Margins = Margins()

@@ -48,6 +48,20 @@ class EvictMemory(Part, frozen=True):
     dry_run: bool = False
 
 
+class EvictCpu(Part, frozen=True):
+    """Best-effort work that gets far less CPU than it asked for: some of it goes elsewhere."""
+
+    enabled: bool = False
+    satisfaction_lower_percent: Annotated[int, Meta(ge=1, le=60)] = 30  # limit to request
+    satisfaction_upper_percent: Annotated[int, Meta(ge=1, le=99)] = 40  # what it is raised to
+    be_usage_percent: Percent = 90  # of the limit: below it nobody is starved
+    by_allocatable: bool = False  # the limit is what is lent, not the quota in force
+    window_ms: PositiveMs = 60_000  # the mean over it must say the same as the last sample
+    cooldown_ms: PositiveMs = 20_000
+    escalate_after_orders: Orders = 3  # that freed nothing; 0: never
+    dry_run: bool = False
+
+
 class ReservationRule(Part, frozen=True):
     """Short-term and long-term reservation: peaks of a window, and a margin."""
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from agents.eviction.node import EVICTORS
 from schemas.errors import BadPolicy
 from schemas.policy import Policy, published
 from schemas.records import (
@@ -188,7 +189,7 @@ class Board:
             self.applied[ack.node] = max(
                 self.applied.get(ack.node, (0, -1)), (ack.incarnation, ack.offset)
             )
-        if ack.decider == "evict_memory" and ack.outcome in ("applied", "local"):
+        if ack.decider in EVICTORS and ack.outcome in ("applied", "local"):
             self.evictions += len(ack.pods)
         if ack.outcome == "local":
             row.said = f"local law {cores(ack.in_force_milli)}"

@@ -203,6 +203,9 @@ def test_r6_what_is_refused_and_why(command: Command, reason: str) -> None:
     lease.on_local(5000, 0)
     assert lease.on_command(command, 0, FACTS) == Verdict("refused", reason)
     assert milli(lease, 0) == 10
+    if command.decider == "evict_memory":
+        by_cpu = replace(command, decider="evict_cpu")
+        assert a_lease().on_command(by_cpu, 0, FACTS) == Verdict("refused", reason)
 
 
 def test_r6_wrong_node_and_unknown_decider_do_not_move_the_order() -> None:
@@ -218,6 +221,16 @@ def test_evictions_share_one_cool_down() -> None:
     assert lease.on_local_evict(evict(0, ("be-2",)), 3_999_999, FACTS).reason == "cool_down"
     assert lease.on_command(evict(1, ("be-2",)), 3_999_999, FACTS).reason == "cool_down"
     assert lease.on_local_evict(evict(0, ("be-2",)), 4_000_000, FACTS).evict == ("be-2",)
+
+
+def test_evictions_for_cpu_have_an_order_of_their_own_and_the_same_cool_down() -> None:
+    lease = a_lease(Policy(evict_memory=EvictMemory(cooldown_ms=4_000)))
+    by_cpu = replace(evict(5, ("be-1",)), id="c5", decider="evict_cpu")
+    assert lease.on_command(by_cpu, 0, FACTS).evict == ("be-1",)
+    assert lease.on_command(evict(4, ("be-2",)), 3_999_999, FACTS).reason == "cool_down"
+    older = replace(by_cpu, id="c4", cause=evict(4, ()).cause)
+    assert lease.on_command(older, 4_000_000, FACTS).reason == "stale_order"
+    assert lease.on_command(evict(6, ("be-2",)), 4_000_000, FACTS).evict == ("be-2",)
 
 
 def test_dry_run_changes_nothing() -> None:

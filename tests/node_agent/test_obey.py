@@ -6,10 +6,12 @@ import errno
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
+from agents.eviction.node import EVICTORS
 from node_agent.inventory import Census
 from node_agent.journal import NAME, Journal
 from node_agent.lease import NodeLease
@@ -171,8 +173,9 @@ async def test_best_effort_root_that_is_not_there_is_said(tmp_path: Path) -> Non
     assert ack.in_force_milli == -1
 
 
-async def test_eviction_that_was_interrupted_is_not_done_again(node: Node) -> None:
-    command = evict(1, ("be-1",), node.now_us)
+@pytest.mark.parametrize("decider", EVICTORS)
+async def test_eviction_that_was_interrupted_is_not_done_again(node: Node, decider: Any) -> None:
+    command = replace(evict(1, ("be-1",), node.now_us), decider=decider)
     verdict = node.obey.lease.on_command(command, node.now_us, FACTS)
     node.obey.answers.intent(command, "command", verdict.evict)  # and then the process was gone
     node.start()
@@ -180,13 +183,16 @@ async def test_eviction_that_was_interrupted_is_not_done_again(node: Node) -> No
     assert (ack.outcome, ack.reason) == ("duplicate", "interrupted")
 
 
+@pytest.mark.parametrize("decider", EVICTORS)
 async def test_r6_path_that_leads_elsewhere_is_refused_although_inventory_agrees(
-    tmp_path: Path, mount: Path
+    tmp_path: Path, mount: Path, decider: Any
 ) -> None:
     paths = {"be-1": "kubepods/burstable/x"}
     node = Node(tmp_path, Trees(subtree(mount, 1), None), paths)
-    (ack,) = await node.obey.command(evict(1, ("be-1",), node.now_us))
+    command = replace(evict(1, ("be-1",), node.now_us), decider=decider)
+    (ack,) = await node.obey.command(command)
     assert (ack.outcome, ack.reason, ack.pods) == ("refused", "unsafe_path", ())
+    assert ack.decider == decider
 
 
 @pytest.fixture
@@ -195,8 +201,9 @@ def groups() -> Iterator[Groups]:
         yield made
 
 
+@pytest.mark.parametrize("decider", EVICTORS)
 async def test_eviction_on_the_real_kernel_by_command_and_by_the_last_gate(
-    groups: Groups, tmp_path: Path
+    groups: Groups, tmp_path: Path, decider: Any
 ) -> None:
     hogs = {
         uid: Greedy(groups.pod("besteffort", uid), 2, tmp_path / uid) for uid in ("be-1", "be-2")
@@ -205,9 +212,10 @@ async def test_eviction_on_the_real_kernel_by_command_and_by_the_last_gate(
         paths = {uid: f"{groups.be_root}/{uid}" for uid in hogs}
         node = Node(tmp_path, open_trees(groups.layout, groups.be_root), paths)
         await node.obey.beat([])
-        command = evict(1, ("be-1",), node.now_us)
+        command = replace(evict(1, ("be-1",), node.now_us), decider=decider)
         (ack,) = await node.obey.command(command)
         assert (ack.outcome, ack.pods, ack.in_force_milli) == ("applied", ("be-1",), 10)
+        assert ack.decider == decider
         assert hogs["be-1"].wait(2) == -9
         (again,) = await node.obey.command(command)
         assert (again.outcome, again.pods) == ("duplicate", ("be-1",))
@@ -223,6 +231,13 @@ async def test_eviction_on_the_real_kernel_by_command_and_by_the_last_gate(
     finally:
         for each in hogs.values():
             each.stop()
+
+
+async def test_a_node_kills_for_cpu_by_order_only(node: Node) -> None:
+    await node.obey.beat([])
+    local = replace(evict(0, ("be-1",)), decider="evict_cpu")
+    assert await node.obey.beat([local]) == []
+    assert node.obey.evicted_pods == 0
 
 
 async def test_unclassed_pod_never_becomes_a_victim_by_a_local_order(node: Node) -> None:

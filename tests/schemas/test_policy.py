@@ -164,6 +164,10 @@ def test_unknown_keys_are_refused_with_the_known_ones(section: str) -> None:
             "evict_memory: {threshold_percent: 70, lower_percent: 70}",
             "lower_percent is 70; allowed: 0 to threshold_percent - 1 = 69",
         ),
+        (
+            "evict_cpu: {satisfaction_lower_percent: 50}",
+            "satisfaction_upper_percent is 40; allowed: satisfaction_lower_percent = 50 to 99",
+        ),
         ("loop: {command_ttl_ms: 2999}", "command_ttl_ms is 2999; allowed: at least three"),
         ("loop: {withdraw_after_ms: 2000}", "silent_after_ms < withdraw_after_ms"),
         ("loop: {forget_after_ms: 100000}", "withdraw_after_ms <= forget_after_ms"),

@@ -16,6 +16,7 @@ import pytest
 
 import agents.capacity
 import agents.evict_memory
+import agents.eviction.gate
 import agents.suppress
 import agents.ticks
 import node_agent.actuators.pods
@@ -147,7 +148,7 @@ def evictions_have_no_budget(patch: Patch) -> None:
 
 
 def evictions_have_no_cool_down(patch: Patch) -> None:
-    patch.setattr(agents.evict_memory, "cooled", lambda *_: True)
+    patch.setattr(agents.eviction.gate, "cooled", lambda *_: True)
     real = NodeLease._gate
 
     def gate(self: NodeLease, *args: Any) -> Any:

@@ -1,0 +1,116 @@
+"""CPU that best-effort work asked for and does not get: some of it is better off elsewhere.
+
+`agents.step` calls `decide` for each wave, after memory's gate. When the limit on best-effort work
+covers only a small part of its requests, over a window and now, and what it may use is used up,
+pods go until the rest is satisfied. Formulas: `agents.eviction.release`, after koordinator
+`qosmanager/plugins/cpuevict/cpu_evict.go`. CPU can be throttled: without the fleet's word nobody
+goes, also not by a node's own decision.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from agents import law
+from agents.classes import BEST_EFFORT, HOST
+from agents.eviction import node, release
+from agents.eviction.gate import Gate, serve
+from agents.table import ABSENT, Array, Bools, Field, Ints
+
+if TYPE_CHECKING:
+    from agents.fold import Folded
+    from agents.log import Output
+    from agents.state import PartitionState
+    from agents.wave import Wave
+
+SLICES = 6
+"""Parts of the window that are kept apart; it is exact to one of them."""
+USED, REQUEST, LIMIT, COUNT = range(4)
+"""What a slice sums up: millicores, and how many points."""
+LARGEST_MILLI = 1 << 40
+"""No node has a billion cores; cut here, so that no window's sum leaves 63 bits."""
+KEYS = (
+    "window_ms", "cooldown_ms", "satisfaction_lower_percent", "satisfaction_upper_percent",
+    "be_usage_percent",
+)  # fmt: skip
+GATE = Gate("evict_cpu", "cpu", "cpu_evicted_ms", "cpu_fruitless", "cpu_need_at_order")
+NODE_FIELDS = (
+    *GATE.fields(),
+    Field("starved", shape=(SLICES, 4)),  # sums of used, request, limit in millicores; points
+    Field("starved_ms", shape=(SLICES,), fill=ABSENT),  # event time at which each slice begins
+)
+POD_FIELDS: tuple[Field, ...] = ()
+
+
+def decide(state: PartitionState, wave: Wave, folded: Folded, out: list[Output]) -> None:
+    """Orders of this wave, in log order; none where any of the figures is missing."""
+    rows = folded.rows
+    enabled = law.switch(state, rows, "evict_cpu.enabled")
+    if state.policy is None or not enabled.any():
+        return
+    now = _now(state, folded)
+    sure = enabled & (now >= 0).all(axis=1)
+    window_ms, cooldown_ms, lower, upper, full = (
+        law.column(state, rows, f"evict_cpu.{key}") for key in KEYS
+    )
+    sums = _note(state, folded, now, sure, window_ms)
+    count = sums[:, COUNT]
+    mean = sums[:, :COUNT] / np.maximum(count, 1)[:, None]
+    need = release.by_satisfaction(
+        release.Satisfaction(mean[:, USED], mean[:, REQUEST], mean[:, LIMIT]),
+        release.Satisfaction(*now.astype(np.float64).T),
+        release.covers(count, state.law.loop.tick_ms, window_ms), lower, upper, full,
+    )  # fmt: skip
+    GATE.relieve(state, rows[sure & (need <= 0)])
+    seen_ms = folded.event_ms - state.nodes["since_ms"].take(rows)
+    for at in np.flatnonzero(sure & (need > 0) & (seen_ms >= cooldown_ms)).tolist():
+        rule = law.of(state, int(rows[at])).evict_cpu
+        used, request, limit = now[at].tolist()
+        terms = {"used": used, "request": request, "limit": limit, "points": int(count[at])}
+        serve(state, wave, at, GATE, rule, int(need[at]), terms, _budget, out)
+
+
+def _now(state: PartitionState, folded: Folded) -> Ints:
+    """Best-effort millicores used, requested, and their limit [w, 3]; ABSENT where not known."""
+    pods, nodes, rows = state.pods, state.nodes, folded.rows
+    roles = pods["roles"].take(folded.slots)
+    mine = (roles & (BEST_EFFORT | HOST)) == BEST_EFFORT
+    asked = np.minimum(pods.take("request", folded.slots)[:, 0], LARGEST_MILLI) * mine
+    request = np.bincount(folded.owner, asked, len(rows)).astype(np.int64)  # exact below 2^53
+    capacity = nodes.take("capacity", rows)[:, 0]
+    limit: Array = np.where(folded.quota_milli >= 0, folded.quota_milli, capacity)
+    limit = np.where(folded.quota_known, limit, ABSENT)
+    lent = nodes.take("offer", rows)[:, 0]
+    by_allocatable = law.switch(state, rows, "evict_cpu.by_allocatable")
+    limit = release.limit_of(limit, lent, by_allocatable=by_allocatable)
+    request = np.where(folded.known, request, ABSENT)
+    figures: Ints = np.stack([folded.be_milli, request, limit], axis=1)
+    return np.minimum(figures, LARGEST_MILLI)
+
+
+def _note(
+    state: PartitionState, folded: Folded, now: Ints, sure: Bools, window_ms: Ints
+) -> Ints:  # fmt: skip
+    """Add the points to their slices; the sums over the window [w, 4]."""
+    nodes, rows = state.nodes, folded.rows
+    slice_ms = np.maximum(window_ms // SLICES, 1)
+    begins = folded.event_ms // slice_ms * slice_ms
+    place, every = folded.event_ms // slice_ms % SLICES, np.arange(len(rows))
+    sums, starts = nodes.take("starved", rows), nodes.take("starved_ms", rows)
+    sums[every, place] *= (starts[every, place] == begins)[:, None]
+    starts[every, place] = begins
+    point = np.concatenate([now, np.ones((len(rows), 1), dtype=np.int64)], axis=1)
+    sums[every, place] += np.where(sure[:, None], point, 0)
+    nodes["starved"][rows], nodes["starved_ms"][rows] = sums, starts
+    age_ms = begins[:, None] - starts
+    live = (starts >= 0) & (age_ms >= 0) & (age_ms < (slice_ms * SLICES)[:, None])
+    result: Ints = np.add.reduce(sums * live[:, :, None], axis=1, dtype=np.int64)
+    return result
+
+
+def _budget(state: PartitionState, log_ms: int) -> tuple[int, str]:
+    """Pods that may be ordered out now, and why: without facts of the fleet none."""
+    left, against = node.budget(state, log_ms)
+    return left, against or "cpu_unsatisfied"
