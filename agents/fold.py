@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agents import law, windows
-from agents.classes import BEST_EFFORT, HIGH, HOST, LSE
+from agents.classes import BEST_EFFORT, HIGH, HOST, LSE, MID
 from agents.columns import COUNTERS, CPU, LEVELS, MEMORY, QUOTA, Payloads
-from agents.reservation import need_of
+from agents.lending import needs
+from agents.reservation import expected
 from agents.table import ABSENT, Array, Bools, Field, Ints, spans
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ NODE_FIELDS = (
     Field("counter", shape=(2,)),  # busy us, best-effort us
     Field("counter_us", shape=(2,), fill=ABSENT),  # monotonic time of each
     Field("usage", shape=(2,), fill=ABSENT),  # milli, bytes
-    Field("sums", shape=(9,), fill=ABSENT),  # see SUMS
+    Field("sums", shape=(11,), fill=ABSENT),  # see SUMS
 )
 POD_FIELDS = (
     Field("counter"),  # cpu us
@@ -43,12 +44,15 @@ POD_FIELDS = (
 )
 SUMS = (
     "pods_milli", "pods_bytes", "online_milli", "online_bytes", "host_milli",
-    "high_host_milli", "high_host_bytes", "need_milli", "need_bytes",
+    "high_host_milli", "high_host_bytes", "need_milli", "need_bytes", "long_milli", "long_bytes",
 )  # fmt: skip
 """Sums over the pods of one node. ``pods``: all, host applications too; ``online``: not best
 effort, no host application; ``host``: host applications that are not best effort; ``high_host``:
-those of a class above batch; ``need``: what the high-priority pods will need."""
-PODS, PODS_B, ONLINE, ONLINE_B, HOSTS, HIGH_HOST, HIGH_HOST_B, NEED, NEED_B = range(len(SUMS))
+those of a class above batch; ``need``: what the high-priority pods will need, by the policy of
+batch; ``long``: what prod pods will use in the long term."""
+(
+    PODS, PODS_B, ONLINE, ONLINE_B, HOSTS, HIGH_HOST, HIGH_HOST_B, NEED, NEED_B, LONG, LONG_B,
+) = range(len(SUMS))  # fmt: skip
 LARGEST_DELTA = 1 << 43
 """Microseconds; times 1000 it stays below 2^53."""
 LARGEST_LEVEL = 1 << 50
@@ -188,12 +192,9 @@ def _fold_pods(state: PartitionState, folded: Folded) -> Array:
     online = (roles & BEST_EFFORT) == 0
     high = (roles & HIGH) > 0
     needy = np.flatnonzero(high & ~host)
-    of_pod = folded.rows.take(owner.take(needy))
-    warm_ms = law.column(state, of_pod, "reservation.warm_ms")
-    need = need_of(
-        live[:, windows.SHORT].take(needy, axis=0), pods.take("request", slots.take(needy)),
-        (roles.take(needy) & LSE) > 0, (event_ms - since_ms).take(needy) >= warm_ms,
-        law.column(state, of_pod, "reservation.short_margin_percent"),
+    need, long = _needs(
+        state, folded.rows.take(owner.take(needy)), slots.take(needy), live.take(needy, axis=0),
+        (event_ms - since_ms).take(needy),
     )  # fmt: skip
     milli, size = np.maximum(milli, 0), np.maximum(size, 0)
     table = np.empty((len(SUMS), len(slots) + 1), dtype=np.int64)
@@ -207,8 +208,28 @@ def _fold_pods(state: PartitionState, folded: Folded) -> Array:
     ):  # fmt: skip
         np.multiply(values, mask, out=cells[cell])
     cells[NEED:] = 0
-    cells[NEED, needy], cells[NEED_B, needy] = need[:, 0], need[:, 1]
+    cells[NEED : NEED_B + 1, needy], cells[LONG:, needy] = need.T, long.T
     return _sums_by_node(table, owner, len(folded.rows))
+
+
+def _needs(
+    state: PartitionState, rows: Ints, slots: Ints, live: Array, age_ms: Ints
+) -> tuple[Ints, Ints]:
+    """([n, 2] need by the policy of batch, [n, 2] long-term use of prod) of pods above batch.
+
+    ``rows`` [n] are the nodes that the pods ``slots`` [n] run on.
+    """
+    request, roles = state.pods.take("request", slots), state.pods["roles"].take(slots)
+    lse, prod = (roles & LSE) > 0, (roles & MID) == 0
+    warm = age_ms >= law.column(state, rows, "reservation.warm_ms")
+    short, long = (
+        expected(live[:, window], request, warm, law.column(state, rows, f"reservation.{key}"))
+        for window, key in (
+            (windows.SHORT, "short_margin_percent"), (windows.LONG, "long_margin_percent"),
+        )
+    )  # fmt: skip
+    need = needs.by_policy(law.columns(state, rows, needs.POLICY_KEYS), short, request, lse)
+    return need, needs.by_usage(long, request, lse) * prod[:, None]
 
 
 def _sums_by_node(table: Array, owner: Ints, nodes: int) -> Array:

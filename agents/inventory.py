@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agents import law
-from agents.classes import priority_of, roles_of
-from agents.lending.reserved import reserved
+from agents.classes import HIGH, HOST, MID, priority_of, roles_of
+from agents.lending.reserved import reserved, said_cpu_milli
 from agents.table import ABSENT, Field, Ints
 from schemas.packed import MAX_PODS
 from schemas.policy import ANNOTATION
@@ -21,9 +21,18 @@ from schemas.records import Inventory, PodFact
 if TYPE_CHECKING:
     from agents.state import PartitionState, Seat
 
+MAX_ZONES = 8
+"""NUMA nodes of one machine: two sockets of four; a machine of more is not told apart by zone."""
+RATIOS_PERMILLE = range(1000, 5001)
+"""Normalisation outside the peer's range from 1 to 5 is not believed."""
 NODE_FIELDS = (
     Field("capacity", shape=(2,), fill=ABSENT),  # milli, bytes; ABSENT: no inventory yet
     Field("reserved", shape=(2,)),  # milli, bytes: kubelet's and the annotation's, the larger
+    Field("third_party", shape=(2,)),  # milli, bytes of batch that another system gave away
+    Field("ratio_permille", np.int16, fill=1000),  # normalisation of CPU
+    Field("allocated", shape=(2,)),  # milli, bytes that prod pods ask for
+    Field("zone_count", np.int8),
+    Field("zones", shape=(MAX_ZONES, 2)),  # milli, bytes
     Field("pods_rev", fill=ABSENT),
     Field("start"),
     Field("count"),
@@ -33,6 +42,7 @@ POD_FIELDS = (
     Field("roles", np.uint8),
     Field("request", shape=(2,)),  # milli, bytes
     Field("priority"),
+    Field("numa", np.uint8),  # bits of the zones it is bound to; 0: all
 )
 LARGEST = 1 << 50
 """No capacity or request is larger: one pebibyte, or as many millicores."""
@@ -55,9 +65,10 @@ def apply(state: PartitionState, record: Inventory) -> bool:
     capacity = (_known(record.cpu_capacity_milli), _known(record.memory_capacity_bytes))
     nodes["capacity"][row] = capacity
     nodes["reserved"][row] = (
-        _kept(capacity[0], record.cpu_allocatable_milli, record.cpu_reserved_milli),
+        _kept(capacity[0], record.cpu_allocatable_milli, _said_cpu(state, record)),
         _kept(capacity[1], record.memory_allocatable_bytes, record.memory_reserved_bytes),
     )
+    _extras(state, row, record)
     if len(record.pods) > MAX_PODS:
         state.counts["too_many_pods"] += 1  # no sample can name so many either
     pods = _distinct(record.pods[:MAX_PODS])
@@ -65,7 +76,8 @@ def apply(state: PartitionState, record: Inventory) -> bool:
     if uids != seat.uids:
         _move(state, seat, uids)
     nodes["pods_rev"][row] = _within(record.pods_rev)
-    _facts(state, int(nodes["start"][row]), pods)
+    nodes["allocated"][row] = 0
+    _facts(state, row, pods)
     return _own_policy(state, seat, record)
 
 
@@ -83,6 +95,34 @@ def _own_policy(state: PartitionState, seat: Seat, record: Inventory) -> bool:
     if refused:
         state.counts["node_policy_refused"] += 1
     return refused
+
+
+def _extras(state: PartitionState, row: int, record: Inventory) -> None:
+    """What only some machines have: zones, a CPU of other speed, another system that lends."""
+    nodes = state.nodes
+    nodes["third_party"][row] = (
+        _within(record.third_party_cpu_milli),
+        _within(record.third_party_memory_bytes),
+    )
+    ratio = record.cpu_ratio_permille
+    if ratio not in RATIOS_PERMILLE:
+        state.counts["bad_cpu_ratio"] += 1
+    nodes["ratio_permille"][row] = ratio if ratio in RATIOS_PERMILLE else RATIOS_PERMILLE[0]
+    zones = record.zones
+    if len(zones) > MAX_ZONES:
+        state.counts["too_many_zones"] += 1
+        zones = ()
+    nodes["zone_count"][row] = len(zones)
+    for place, zone in enumerate(zones):
+        nodes["zones"][row, place] = (_within(zone.cpu_milli), _within(zone.memory_bytes))
+
+
+def _said_cpu(state: PartitionState, record: Inventory) -> int:
+    try:
+        return said_cpu_milli(record.cpu_reserved_milli, record.reserved_cpus)
+    except ValueError:
+        state.counts["bad_reserved_cpus"] += 1
+        return 0
 
 
 def _move(state: PartitionState, seat: Seat, uids: tuple[str, ...]) -> None:
@@ -104,15 +144,21 @@ def _move(state: PartitionState, seat: Seat, uids: tuple[str, ...]) -> None:
     seat.uids = uids
 
 
-def _facts(state: PartitionState, start: int, pods: tuple[PodFact, ...]) -> None:
+def _facts(state: PartitionState, row: int, pods: tuple[PodFact, ...]) -> None:
     if not pods:
         return
+    start = int(state.nodes["start"][row])
     here = slice(start, start + len(pods))
     arena = state.pods
     arena["roles"][here] = [roles_of(pod) for pod in pods]
     arena["request"][here] = [
         (_within(pod.cpu_request_milli), _within(pod.memory_request_bytes)) for pod in pods
     ]
+    prod = (arena["roles"][here] & (HIGH | MID | HOST)) == HIGH
+    state.nodes["allocated"][row] = np.add.reduce(
+        arena["request"][here][prod], axis=0, dtype=np.int64
+    )
+    arena["numa"][here] = [_mask(pod) for pod in pods]
     arena["priority"][here] = [max(-LARGEST, min(priority_of(pod), LARGEST)) for pod in pods]
 
 
@@ -129,6 +175,13 @@ def _distinct(pods: tuple[PodFact, ...]) -> tuple[PodFact, ...]:
             result.append(pod)
         seen.add(pod.uid)
     return tuple(result)
+
+
+def _mask(pod: PodFact) -> int:
+    bits = 0
+    for zone in pod.numa_nodes:
+        bits |= 1 << zone if 0 <= zone < MAX_ZONES else 0
+    return bits
 
 
 def _known(amount: int) -> int:

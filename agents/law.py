@@ -7,10 +7,12 @@ costs no more than a number. Nodes that the same layers reach share one effectiv
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agents.lending import mid, needs
 from agents.table import Bools, Field, Ints
 from schemas.policy import Effective, Policy, Published, Reach, effective, named, reach
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 NODE_FIELDS = (Field("policy_no", np.int32),)  # place in `Laws`; 0: the cluster's
 POD_FIELDS: tuple[Field, ...] = ()
+CODES = needs.POLICIES | mid.MODES
+"""Choices among names, as columns hold them."""
 SPARE = 64
 """Effective policies that nodes have left behind are kept up to so many and as many as nodes."""
 
@@ -58,13 +62,21 @@ class Laws:
         return number
 
     def column(self, key: str) -> Ints:
-        """``section.key`` of every effective policy; false and true are 0 and 1."""
+        """``section.key`` of every effective policy; false and true are 0 and 1.
+
+        A choice among names is its code in `CODES`.
+        """
         values = self._columns.get(key)
         if values is None:
             section, _, name = key.partition(".")
-            said = [int(getattr(getattr(each.policy, section), name)) for each in self._found]
-            values = self._columns[key] = np.array(said, dtype=np.int64)
+            said = [getattr(getattr(each.policy, section), name) for each in self._found]
+            coded = [CODES[one] if isinstance(one, str) else int(one) for one in said]
+            values = self._columns[key] = np.array(coded, dtype=np.int64)
         return values
+
+    def policies(self) -> Iterator[Policy]:
+        """Every effective policy, by number."""
+        return (each.policy for each in self._found)
 
 
 def enact(state: PartitionState, published: Published | None) -> list[str]:
@@ -107,6 +119,11 @@ def column(state: PartitionState, rows: Ints, key: str) -> Ints:
     if len(values) == 1:
         return values.repeat(len(rows))
     return values.take(state.nodes["policy_no"].take(rows))
+
+
+def columns(state: PartitionState, rows: Ints, keys: tuple[str, ...]) -> Ints:
+    """[n, k] of several keys, as `column` gives each."""
+    return np.stack([column(state, rows, key) for key in keys], axis=1)
 
 
 def switch(state: PartitionState, rows: Ints, key: str) -> Bools:

@@ -1,6 +1,6 @@
 """The four lines of each pod and node: limit, usage, short-term and long-term reservation.
 
-`agents.fold` asks `need_of` what a pod will need; `agents.step` has each node reported now and
+`agents.fold` asks `expected` what a pod will use; `agents.step` has each node reported now and
 then. Both reservations are maxima of their window (the last 5 to 6 minutes, the last 50 to 60) and
 a margin, capped at capacity; percentiles are nearest-rank-floor, as the peer's
 (`metriccache/util.go`).
@@ -44,19 +44,15 @@ def line_of(peak: Array, margin_percent: Ints) -> Ints:
     return result
 
 
-def need_of(
-    short_peak: Array, request: Ints, lse: Bools, warm: Bools, margin_percent: Ints
-) -> Ints:  # fmt: skip
-    """What high-priority pods will need [n, 2] (milli, bytes).
+def expected(peak: Array, request: Ints, warm: Bools, margin_percent: Ints) -> Ints:
+    """What pods are expected to use [n, 2] (milli, bytes), for `agents.lending.needs`.
 
-    ``short_peak`` [n, 2] milli and KiB, ABSENT without a value: then the request stands. While a
-    pod's own history is young, the larger of request and line. LSE keeps its CPU request.
+    ``peak`` [n, 2] milli and KiB, ABSENT without a value, which stays. While a pod's own history is
+    young, the larger of request and line.
     """
-    line = line_of(short_peak, margin_percent)
-    need = np.where(warm[:, None], line, np.maximum(line, request))
-    need = np.where(line >= 0, need, request)
-    need[:, 0] = np.where(lse, request[:, 0], need[:, 0])
-    return need
+    line = line_of(peak, margin_percent)
+    result: Ints = np.where(warm[:, None] | (line < 0), line, np.maximum(line, request))
+    return result
 
 
 def percentiles(rings: Array) -> Array:

@@ -112,13 +112,10 @@ def _ledger(state: PartitionState, key: bytes, record: LedgerEntry | None) -> No
         lent.clear()
     elif record.node != node:
         state.counts["key_mismatch"] += 1
-    elif record.cpu_milli <= 0 and record.memory_bytes <= 0:
+    elif max(_lent(record)) <= 0:
         lent.pop(record.scheduler, None)
     elif record.scheduler in lent or len(lent) < SCHEDULERS_KEPT:
-        lent[record.scheduler] = (
-            min(max(record.cpu_milli, 0), inventory.LARGEST),
-            min(max(record.memory_bytes, 0), inventory.LARGEST),
-        )
+        lent[record.scheduler] = _lent(record)
     else:
         state.counts["schedulers_beyond"] += 1
     if not lent:
@@ -126,3 +123,11 @@ def _ledger(state: PartitionState, key: bytes, record: LedgerEntry | None) -> No
     seat = state.seats.get(key)
     if seat is not None:
         state.nodes["lent"][seat.row] = lent_sum(lent.values())
+
+
+def _lent(record: LedgerEntry) -> tuple[int, ...]:
+    """Batch milli and bytes, mid milli and bytes."""
+    said = (
+        record.cpu_milli, record.memory_bytes, record.mid_cpu_milli, record.mid_memory_bytes,
+    )  # fmt: skip
+    return tuple(min(max(amount, 0), inventory.LARGEST) for amount in said)

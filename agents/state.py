@@ -86,7 +86,7 @@ class PartitionState:
         self.facts: FleetFacts | None = None
         self.facts_ms = ABSENT  # log time of the tick that admitted them
         self.orders_ms: list[int] = []  # log times of the last cool-down's evictions
-        self.ledger: dict[str, dict[str, tuple[int, int]]] = {}  # node, scheduler -> milli, bytes
+        self.ledger: dict[str, dict[str, tuple[int, ...]]] = {}  # node, scheduler -> lent_sum's
         self.counts: Counter[str] = Counter()
         self.seats: dict[bytes, Seat] = {}
         self.nodes = Table(NODE_FIELDS)
@@ -215,8 +215,7 @@ class PartitionState:
             state.facts = msgspec.convert(meta["facts"], FleetFacts)
         state.counts = Counter(meta["counts"])
         state.ledger = {
-            node: {s: (v[0], v[1]) for s, v in lent.items()}
-            for node, lent in meta["ledger"].items()
+            node: {s: tuple(v) for s, v in lent.items()} for node, lent in meta["ledger"].items()
         }
         state._restore(meta["seats"], arrays)
         law.enact(state, published)
@@ -249,13 +248,13 @@ def _own(value: Any) -> Any:
     return value.copy() if isinstance(value, dict | list) else value
 
 
-def lent_sum(lent: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Milli and bytes over all schedulers."""
-    milli, size = 0, 0
-    for one_milli, one_size in lent:
-        milli += one_milli
-        size += one_size
-    return milli, size
+def lent_sum(lent: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """Batch milli and bytes, mid milli and bytes, over all schedulers."""
+    total = [0] * capacity.AMOUNTS
+    for one in lent:
+        for place, amount in enumerate(one):
+            total[place] += amount
+    return tuple(total)
 
 
 def _roomier(size: int, wanted: int) -> int:

@@ -6,16 +6,19 @@ Times: ``*_mono_us`` is a node's monotonic clock; ``*_log_ms`` is broker append 
 per partition of ``samples``; ``wall_ms`` is shown to people and never decides anything.
 """
 
+# ruff: noqa: PLC0414 - an alias of its own name is what makes a name of another module ours
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta
+from schemas.facts import Int64 as Int64
+from schemas.facts import Inventory as Inventory
+from schemas.facts import PodFact as PodFact
+from schemas.facts import PriorityClass as PriorityClass
+from schemas.facts import Qos as Qos
+from schemas.facts import Zone as Zone
 
-Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-Qos = Literal["LSE", "LSR", "LS", "BE", "SYSTEM", ""]
-PriorityClass = Literal["prod", "mid", "batch", "free", ""]
 Decider = Literal[
     "suppress", "evict_memory", "evict_cpu", "capacity", "reservation", "interference", "health"
 ]  # fmt: skip
@@ -54,46 +57,6 @@ class Tick:
     incarnation: Int64
     law_version: Int64
     side: dict[str, Int64]
-
-
-@dataclass(frozen=True, slots=True)
-class PodFact:
-    """What is known of one pod or host application; amounts of its own priority class."""
-
-    uid: str
-    name: str
-    namespace: str = ""
-    workload: str = ""
-    qos: Qos = ""  # effective class: never "" after `agents.classes`
-    priority_class: PriorityClass = ""
-    priority: Int64 = 0
-    cpu_request_milli: Int64 = 0
-    cpu_limit_milli: Int64 = -1
-    memory_request_bytes: Int64 = 0
-    memory_limit_bytes: Int64 = -1
-    host_app: bool = False
-    evictable: bool = True  # an opt-out, honoured by every eviction
-    terminating: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Inventory:
-    """Node facts and pod facts; the order of ``pods`` is the order of the sample's columns."""
-
-    node: str
-    pods_rev: Int64
-    cpu_capacity_milli: Int64
-    memory_capacity_bytes: Int64
-    cpu_allocatable_milli: Int64 = -1  # -1: same as capacity
-    memory_allocatable_bytes: Int64 = -1
-    cpu_reserved_milli: Int64 = 0
-    memory_reserved_bytes: Int64 = 0
-    kernel: str = ""
-    capabilities: dict[str, bool] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
-    annotations: dict[str, str] = field(default_factory=dict)  # of ours: slackwater.io/policy
-    pods: tuple[PodFact, ...] = ()
-    removed: bool = False  # tombstone: the node has left
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +124,11 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What batch work may borrow on one node, with the terms of the sum; absolute values."""
+    """What may be borrowed on one node, with the terms of the sums; absolute values.
+
+    Mid and batch draw on the same machine: what mid work uses is part of batch's ``need``. The
+    zones are those of `Inventory`, in its order; batch only.
+    """
 
     node: str
     cause: Cause
@@ -173,6 +140,15 @@ class Capacity:
     computed_memory_bytes: Int64 = 0
     cpu_terms: dict[str, Int64] = field(default_factory=dict)
     memory_terms: dict[str, Int64] = field(default_factory=dict)
+    mid_cpu_milli: Int64 = 0
+    mid_memory_bytes: Int64 = 0
+    mid_reason: str = ""
+    computed_mid_cpu_milli: Int64 = 0
+    computed_mid_memory_bytes: Int64 = 0
+    mid_cpu_terms: dict[str, Int64] = field(default_factory=dict)
+    mid_memory_terms: dict[str, Int64] = field(default_factory=dict)
+    zone_cpu_milli: list[Int64] = field(default_factory=list)
+    zone_memory_bytes: list[Int64] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +279,10 @@ class Installation:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """What one scheduler has lent on one node, in all; absolute, the newest holds."""
+    """What one scheduler has lent on one node, in all; absolute, the newest holds.
+
+    ``cpu_milli`` and ``memory_bytes`` are batch's, ``mid_*`` are mid's and not part of them.
+    """
 
     node: str
     scheduler: str
@@ -312,6 +291,8 @@ class LedgerEntry:
     releasing_cpu_milli: Int64 = 0
     releasing_memory_bytes: Int64 = 0
     pods: tuple[str, ...] = ()
+    mid_cpu_milli: Int64 = 0
+    mid_memory_bytes: Int64 = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,10 @@ import numpy as np
 from agents.lending.amounts import Percent, share_of
 from agents.table import Array, Ints
 
+PREDICTION, STATIC = range(2)
+MODES = {"prediction": PREDICTION, "static": STATIC}
+"""The modes by their names in a policy document."""
+
 
 def unallocated(capacity: Array, system: Array, reserved: Array, allocated: Array) -> Ints:
     """What no prod pod asked for: capacity - max(system, reserved) - allocated, at least 0."""

@@ -14,6 +14,7 @@ USAGE, REQUEST, LARGEST = range(3)
 """Codes of the policies in arrays."""
 POLICIES = {"usage": USAGE, "request": REQUEST, "max_usage_request": LARGEST}
 """The same by their names in a policy document."""
+POLICY_KEYS = ("capacity.cpu_policy", "capacity.memory_policy")
 
 
 def by_usage(usage: Array, request: Array, lse: Bools) -> Ints:

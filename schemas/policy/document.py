@@ -34,7 +34,9 @@ from schemas.policy.sections import (
 )
 from schemas.policy.units import Name, Part
 
-PER_NODE = ("suppress", "evict_memory", "evict_cpu", "capacity", "reservation", "rollout")
+PER_NODE = (
+    "suppress", "evict_memory", "evict_cpu", "capacity", "mid", "margins", "reservation", "rollout",
+)  # fmt: skip
 """Sections that selector entries may change: their deciders read them node by node."""
 BY_NODE = tuple(name for name in PER_NODE if name != "rollout")
 """Those that a node's own annotation and labels may change: no node advances its own stage."""

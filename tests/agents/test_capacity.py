@@ -47,8 +47,10 @@ def test_the_sum_and_its_terms() -> None:
     last = capacities(world, node, 5, milli=[1000, 500], system=300)[-1]
     margin = CAPACITY_MILLI * 40 // 100
     assert last.cpu_terms == {
-        "capacity": CAPACITY_MILLI, "margin": margin, "system": 300, "reserved": 0,
-        "need": 1100, "lent": 0,
+        "capacity": CAPACITY_MILLI, "margin": margin, "prediction_error": 0, "machine_failure": 0,
+        "scale_out": 0, "rollout": 0, "expected_peak": 0, "system": 300, "reserved": 0,
+        "need": 1100, "cap": CAPACITY_MILLI, "normalised": 0, "third_party": 0, "lent": 0,
+        "free": last.batch_cpu_milli,
     }  # fmt: skip
     assert last.batch_cpu_milli == CAPACITY_MILLI - margin - 300 - 1100
     assert last.computed_cpu_milli == last.batch_cpu_milli

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from agents.reservation import need_of
+from agents.reservation import expected
 from schemas.records import Reservation
 from tests.agents.worlds import CAPACITY_MILLI, GIB, WARM, Node, World, best_effort, of, online
 
@@ -80,11 +80,10 @@ def test_nodes_are_reported_at_different_moments() -> None:
     assert sum(per_tick[15:]) == 40
 
 
-def test_need_young_warm_lse_and_unknown() -> None:
-    peak = np.array([[1000, 1024], [1000, 1024], [1000, 1024], [-1, -1]])
+def test_what_is_expected_of_the_young_the_warm_and_the_unknown() -> None:
+    peak = np.array([[1000, 1024], [1000, 1024], [-1, -1], [-1, -1]])
     request = np.array([[3000, 9 << 20]] * 4)
-    lse = np.array([False, False, True, False])
-    warm = np.array([True, False, True, True])
-    assert need_of(peak, request, lse, warm, np.array([10] * len(lse))).tolist() == [
-        [1100, 1126 << 10], [3000, 9 << 20], [3000, 1126 << 10], [3000, 9 << 20],
+    warm = np.array([True, False, True, False])
+    assert expected(peak, request, warm, np.full(4, 10)).tolist() == [
+        [1100, 1126 << 10], [3000, 9 << 20], [-1, -1], [-1, -1],
     ]  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from numpy import array
 
 from agents import guards
-from agents.log import SideRecord, TickEntry
+from agents.log import LAW_VERSION, SideRecord, TickEntry
 from schemas.policy import digest, parse
 from schemas.records import FleetFacts, LedgerEntry, PolicyRecord, Tick
 from tests.agents.worlds import GIB, PARTITION, WARM, Node, World, of, online
@@ -67,7 +67,9 @@ def test_a_tick_of_another_incarnation_or_partition_is_refused_whole(
 
 def test_a_tick_of_another_law_merges_and_admits_but_decides_nothing() -> None:
     world = World()
-    world.tick(1000, ("inventory", PARTITION, b"n0", Node().inventory()), law_version=2)
+    world.tick(
+        1000, ("inventory", PARTITION, b"n0", Node().inventory()), law_version=LAW_VERSION + 1
+    )
     assert world.out == []
     assert b"n0" in world.state.seats
     assert world.state.counts["other_law_version"] == 1
@@ -106,7 +108,7 @@ def test_side_records_given_out_of_order_lose_nothing() -> None:
         for at, (name, milli) in enumerate([("yarn", 500), ("k8s", 700), ("yarn", 900)])
     ]
     admit(world, {f"ledger/{PARTITION}": 2}, *reversed(lent))
-    assert world.state.ledger == {"n0": {"yarn": (900, 1), "k8s": (700, 1)}}
+    assert world.state.ledger == {"n0": {"yarn": (900, 1, 0, 0), "k8s": (700, 1, 0, 0)}}
 
 
 def test_r4_a_side_record_is_admitted_once_and_a_smaller_vector_takes_nothing_back() -> None:
@@ -171,11 +173,11 @@ def test_the_ledger_outlives_the_row_and_sums_schedulers() -> None:
     ]
     world.tick(1000, *lent)
     world.know(node)
-    assert world.value(node, "lent") == [1600, 2 * GIB]
+    assert world.value(node, "lent") == [1600, 2 * GIB, 0, 0]
     world.tick(1000, ("ledger", PARTITION, b"n0", LedgerEntry("n0", "k8s", 0, 0)))
-    assert world.value(node, "lent") == [900, GIB]
+    assert world.value(node, "lent") == [900, GIB, 0, 0]
     world.tick(1000, ("ledger", PARTITION, b"n0", None))
-    assert world.value(node, "lent") == [0, 0]
+    assert world.value(node, "lent") == [0, 0, 0, 0]
     assert world.state.ledger == {}
 
 

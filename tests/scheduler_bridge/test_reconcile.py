@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.capacity import REASONS
+from agents.capacity_record import REASONS
 from scheduler_bridge.reconcile import (
     UNSURE_REASONS,
     Amount,

@@ -35,6 +35,7 @@ from schemas.records import (
     Signal,
     Sli,
     Tick,
+    Zone,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -71,6 +72,10 @@ EXAMPLES: tuple[Any, ...] = (
         kernel="6.18.5",
         capabilities={"psi": True, "resctrl": False},
         labels={"pool": "pilot"},
+        reserved_cpus="0-1",
+        cpu_ratio_permille=1_200,
+        third_party_cpu_milli=500,
+        zones=(Zone("node0", 32_000, 2**37), Zone("node1", 30_000, 2**37)),
         pods=(
             PodFact(POD_A, "web-0", "shop", "web", "LS", "prod", 9_000, 4_000, 8_000, 2**33),
             PodFact(POD_B, "etl-9", "batch", "etl", "BE", "batch", 5_000, evictable=False),
@@ -111,6 +116,12 @@ EXAMPLES: tuple[Any, ...] = (
         computed_memory_bytes=34_359_738_368,
         cpu_terms={"capacity": 16_000, "margin": 5_600, "system": 2_000, "need": 11_000},
         memory_terms={"capacity": 2**36},
+        mid_cpu_milli=3_000,
+        mid_reason="raise",
+        computed_mid_cpu_milli=3_200,
+        mid_cpu_terms={"capacity": 16_000, "long": 9_000},
+        zone_cpu_milli=[0, 0],
+        zone_memory_bytes=[2**34, 2**34],
     ),
     Reservation(
         node="node-0001",
@@ -143,7 +154,7 @@ EXAMPLES: tuple[Any, ...] = (
     FleetFacts(4711, 24, 5_000, 3, 41, 8, 0, 10_000, "", (1, 0, 2)),
     Installation(CAUSE.incarnation, 24),
     PartitionHealth(CAUSE, 208, 1, 2, 1),
-    LedgerEntry("node-0001", "kubernetes", 8_000, 2**34, 500, 0, ("batch/etl-9",)),
+    LedgerEntry("node-0001", "kubernetes", 8_000, 2**34, 500, 0, ("batch/etl-9",), 1_000, 2**30),
     Sli("web", "node-0001", 10_000, 1_900, 8_700, 41_233, 2),
     Job("etl-9", "node-0001", "suppressed", 412, 9_000_000_000, 1, recoverable=False),
     PolicyRecord("default", 3, "deac2d420b5cb107", "name: default\n", "ana", "first pilot"),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from agents.classes import DEFAULT_PRIORITY
-from agents.lending import batch, zones
+from agents.lending import batch, needs, zones
 from agents.lending.amounts import sums
-from agents.lending.needs import POLICIES, by_policy
 from agents.lending.publish import THOUSANDTHS, differs, left_over, normalised
 from agents.table import ABSENT, Ints
 from tests.conformance.adapters import lending
@@ -18,10 +17,10 @@ NONE = -1
 MASK_BITS = 62
 
 
-def codes_of(strategy: Vector) -> Ints:
+def policies_of(strategy: Vector) -> Ints:
     """The two policies; the peer takes "request" for "usage" where it is said of cpu."""
     cpu = "usage" if strategy["cpu_policy"] == "request" else strategy["cpu_policy"]
-    return array(POLICIES[cpu], POLICIES[strategy["memory_policy"]])
+    return array(needs.POLICIES[cpu], needs.POLICIES[strategy["memory_policy"]])
 
 
 def mask_of(numa_nodes: list[int] | None) -> int:
@@ -49,7 +48,7 @@ def needs_of(given: Vector, codes: Ints) -> tuple[Ints, Ints]:
             lse.append(False)
             masks.append(0)
     used, asked = (np.array(each, dtype=np.int64).reshape(-1, 2) for each in (usage, request))
-    return by_policy(codes, used, asked, np.array(lse, dtype=np.bool_)), array(*masks)
+    return needs.by_policy(codes, used, asked, np.array(lse, dtype=np.bool_)), array(*masks)
 
 
 def percents(strategy: Vector, name: str) -> Ints:
@@ -62,7 +61,7 @@ def calculate(given: Vector) -> Vector:
     age = None if metric is None else metric["age_seconds"]
     if lending.too_old(age, strategy["degrade_minutes"]):
         return {"degraded": True, "cpu_m": None, "memory": None, "zones": None}
-    codes = codes_of(strategy)
+    codes = policies_of(strategy)
     need, masks = needs_of(given, codes)
     owner = np.zeros(len(need), dtype=np.int64)
     capacity, kept = pair(given["node"]["capacity"]), reserved_of(given["node"])
