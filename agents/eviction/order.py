@@ -8,11 +8,13 @@ Sources: koordinator `qosmanager/plugins/util/evict.go`, `memoryevict/memory_evi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fractions import Fraction
 
 from agents.eviction.candidate import Candidate
 from agents.eviction.labels import allows
 from agents.eviction.ladder import rung_of
+
+SHARE_BITS = 64
+"""Shares of two requests below 2^32 differ by more than one part in 2^64, or not at all."""
 
 
 def by_priority(
@@ -63,8 +65,8 @@ def by_size(candidates: Iterable[Candidate], start: int = 0) -> list[Candidate]:
 def by_share(candidates: Iterable[Candidate], start: int = 0) -> list[Candidate]:
     """Best-effort pods for CPU: priority ascending, then cheap work, then the most per request."""
 
-    def key(pod: Candidate) -> tuple[int, int, int, tuple[int, int], Fraction, str]:
-        share = Fraction(pod.used or 0, pod.request) if pod.request > 0 else Fraction(0)
+    def key(pod: Candidate) -> tuple[int, int, int, tuple[int, int], int, str]:
+        share = ((pod.used or 0) << SHARE_BITS) // pod.request if pod.request > 0 else 0
         return *_before(pod, start), pod.work.cost(), -share, pod.uid
 
     return sorted(_best_effort(candidates), key=key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -169,3 +170,10 @@ def test_no_text_on_a_label_raises(text: str) -> None:
     assert abs(labels.eviction_priority(text)) <= 1 << 31
     labels.sub_priority(text)
     labels.policies(text)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1 << 32), st.integers(1, (1 << 32) - 1)), max_size=6))
+def test_shares_are_compared_exactly(shares: list[tuple[int, int]]) -> None:
+    pods = [be(f"{i}", used=used, request=request) for i, (used, request) in enumerate(shares)]
+    exact = sorted(pods, key=lambda pod: (-Fraction(pod.used or 0, pod.request), pod.uid))
+    assert order.by_share(pods) == exact

@@ -113,7 +113,7 @@ def an_image_claims_less_than_it_holds(patch: Patch) -> None:
 
 def outputs_depend_on_the_process(patch: Patch) -> None:
     numbers = count()
-    patch.setattr(agents.suppress, "_reason", lambda *_: f"lower {next(numbers)}")
+    patch.setattr(agents.suppress, "_reason", lambda *_, **__: f"lower {next(numbers)}")
 
 
 def stale_counts_as_fresh(patch: Patch) -> None:
