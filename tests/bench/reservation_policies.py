@@ -23,6 +23,7 @@ HOUR = 12
 DAY = 24 * HOUR
 LEAST = 6 * HOUR
 HALF_DAY_MS = 43_200_000
+OUR_HALF_LIFE_MS = 4 * HALF_DAY_MS
 EPSILON = 0.0001
 SIZES = {"cpu": 4_000, "memory": 8 << 30}
 """Request of a traced entity, in millicores and bytes: only the first bucket's width notices."""
@@ -67,7 +68,7 @@ def of_price(
 ) -> list[Ints]:
     """Ours, one answer a price; ``recent`` is how many of the last steps have their own share."""
     buckets = fleet.CPU_BUCKETS if resource == "cpu" else fleet.MEMORY_BUCKETS
-    kind = Kind(buckets, 2 * HALF_DAY_MS, EPSILON)
+    kind = Kind(buckets, OUR_HALF_LIFE_MS, EPSILON)
     size, rows = SIZES[resource], np.arange(len(usage))
     state = histogram.empty(kind, len(usage), np.float32)
     result = [np.full_like(usage, WHOLE) for _ in prices]
