@@ -3,6 +3,7 @@
 #   make test [TESTS=tests/...]  linters, types, import contracts, tests
 #   make lint                    the first three
 #   make bench NAME=... [ARGS=]  one benchmark; ends with one line of JSON, exit 1 if a goal is missed
+#                                (NAME=reservations also takes TRACES=DIR)
 #   make conformance FILES=...   the peer's vectors
 #   make clean                   remove what the above made here (the jar cache stays)
 
@@ -15,6 +16,7 @@ BIN := .venv/bin
 TESTS ?= tests
 FOR ?=
 ARGS ?=
+TRACES ?=
 
 .PHONY: help venv setup demo test lint bench conformance clean
 
@@ -41,7 +43,7 @@ test: setup lint
 
 bench: setup
 	@test -n "$(NAME)" || { echo "bench: say which: make bench NAME=node_agent" >&2; exit 2; }
-	@$(BIN)/python -m tests.bench.$(subst -,_,$(NAME)) $(ARGS)
+	@TRACES="$(TRACES)" $(BIN)/python -m tests.bench.$(subst -,_,$(NAME)) $(ARGS)
 
 conformance: venv
 	@test -n "$(FILES)" || { echo "conformance: say which: make conformance FILES='a.json b.json'" >&2; exit 2; }
