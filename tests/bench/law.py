@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,57 +34,73 @@ PREDICTED_NODES = 5000
 HOT_EVERY = 100
 SHORT_BYTES = 10 << 30
 PLENTY_BYTES = 90 << 30
-RULES = POLICY + "evict_memory: {cooldown_ms: 900}\n"
-PARTS = {"decide", "note", "report", "look", "renew", "forget_silent"}
-"""What `agents.step` calls of a decider's module."""
+JOIN_SECONDS = 10
+RULES = (
+    POLICY
+    + "evict_memory: {cooldown_ms: 900}\n"
+    + "capacity: {raise_permille_per_min: 60000}\n"  # what rises slowly has risen
+)
+CALLERS = ("_decide_samples", "_decide_tick")
+"""Functions of `agents.step` that call the deciders."""
+COLLECT = (50_000, 20, 100)
+"""As the worker does."""
 MS = 1e3
 MIB = 1 << 20
 HALF_LIVES_MS = (43_200_000, 86_400_000)
 
 
 class Clock:
-    """CPU seconds spent in functions of `agents.step`, and in those it calls of its modules."""
+    """CPU milliseconds by decider: whatever `agents.step` calls for samples and ticks, by module.
+
+    What a decider calls of another one counts for both by name, and once in `all`.
+    """
 
     def __init__(self) -> None:
-        self.spent_s: dict[str, float] = {}
-        for name in ("fold", "_decide_samples", "_decide_tick"):
-            self._wrap(law, name, name)
+        self.spent_ms: dict[str, float] = {"all": 0.0}
+        self._inside = False
+        called = {name for caller in CALLERS for name in vars(law)[caller].__code__.co_names}
         for part, module in vars(law).copy().items():
             if isinstance(module, ModuleType) and module.__name__.startswith("agents."):
-                for name in PARTS & vars(module).keys():
-                    self._wrap(module, name, f"{part}.{name}")
+                for name in sorted(called & vars(module).keys()):
+                    if isinstance(getattr(module, name), FunctionType):
+                        self._wrap(module, name, f"{part}.{name}")
 
     def _wrap(self, module: ModuleType, name: str, label: str) -> None:
         inner: Callable[..., Any] = getattr(module, name)
-        self.spent_s[label] = 0.0
+        self.spent_ms[label] = 0.0
 
         def timed(*given: Any) -> Any:
+            outermost, self._inside = not self._inside, True
             begin = time.process_time()
             try:
                 return inner(*given)
             finally:
-                self.spent_s[label] += time.process_time() - begin
+                spent_ms = (time.process_time() - begin) * MS
+                self.spent_ms[label] += spent_ms
+                if outermost:
+                    self.spent_ms["all"] += spent_ms
+                    self._inside = False
 
         setattr(module, name, timed)
-
-    def read(self) -> dict[str, float]:
-        """Milliseconds so far by decider, and of `all`: without folding, which samples pay."""
-        spent = {name: seconds * MS for name, seconds in self.spent_s.items()}
-        folding = spent.pop("fold")
-        spent["all"] = spent.pop("_decide_samples") - folding + spent.pop("_decide_tick")
-        return spent
 
 
 class Partition:
     """One state with the machines that feed it."""
 
     def __init__(self, machines: list[Machine]) -> None:
+        self.machines = machines
         self.log = Log(machines, RULES)
         self.state = PartitionState(0, 1)
         law.step(self.state, [self.log.first_tick()])
 
-    def second(self) -> list[Output]:
-        """One sample of every machine in one wave, then a tick."""
+    def second(self, number: int) -> list[Output]:
+        """One sample of every machine in one wave, then a tick. Machines join over ten seconds.
+
+        So what is due every ten seconds is due for a tenth of them, as in a fleet of some age.
+        """
+        self.log.machines = [
+            machine for i, machine in enumerate(self.machines) if i % JOIN_SECONDS <= number
+        ]
         outputs = law.step(self.state, parse(self.log.second()))
         return outputs + law.step(self.state, [self.log.tick()])
 
@@ -104,11 +120,11 @@ def run(
         # Only now, so that best-effort pods to evict last for all that is timed.
         for machine in machines[::HOT_EVERY]:
             machine.available_bytes = SHORT_BYTES if second >= warm else PLENTY_BYTES
-        before = clock.read()
-        outputs = [output for partition in partitions for output in partition.second()]
+        before = clock.spent_ms.copy()
+        outputs = [output for partition in partitions for output in partition.second(second)]
         obey(machines, outputs)
         if second >= warm:
-            times.append({name: ms - before[name] for name, ms in clock.read().items()})
+            times.append({name: ms - before[name] for name, ms in clock.spent_ms.items()})
             evicting += sum(
                 output.topic == "commands" and output.decider == "evict_memory"
                 for output in outputs
@@ -151,13 +167,16 @@ def predict(nodes: int, turn_nodes: int) -> dict[str, float]:
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--nodes", type=int, default=10_000)
-    options.add_argument("--warm", type=int, default=12)
+    options.add_argument("--warm", type=int, default=22)
     options.add_argument("--ticks", type=int, default=20)
     chosen = options.parse_args()
+    gc.set_threshold(*COLLECT)
     prediction = predict(PREDICTED_NODES, chosen.nodes)
     gc.collect()
     clock = Clock()
     machines = [Machine(i, 1) for i in range(chosen.nodes)]
+    gc.collect()
+    gc.freeze()
     before = resident_bytes()
     whole = Partition(machines)
     one = run(clock, machines, [whole], chosen.warm, chosen.ticks)
