@@ -141,7 +141,7 @@ def _say(
     before, enabled = said[chosen].tolist(), terms["enabled"][chosen]
     for i, at in enumerate(chosen.tolist()):
         one = {name: values[i] for name, values in columns.items()}
-        reason = _reason(state, one, before[i], enabled=bool(enabled[i]))
+        reason = _reason(state, one, before[i]) if enabled[i] else "disabled"
         emit.command(state, wave, at, "suppress", reason, one, out, allow_milli=one["target"])
     rows = folded.rows[chosen]
     state.nodes["said_milli"][rows] = target[chosen]
@@ -149,11 +149,9 @@ def _say(
     state.nodes["said_free"][rows] = enabled == 0
 
 
-def _reason(state: PartitionState, one: dict[str, int], said: int, *, enabled: bool) -> str:
+def _reason(state: PartitionState, one: dict[str, int], said: int) -> str:
     if state.policy is None:
         return "no_policy"
-    if not enabled:
-        return "disabled"
     if said < 0:
         return "first"
     if one["target"] == said:

@@ -1,6 +1,7 @@
 """Short reads of topics without a consumer group, for commands and for start-up.
 
-Called by the `topics`, `policy` and `fleet` commands and by the second stage when it starts.
+Called by the commands `topics`, `policy`, `explain` and `fleet`, and by the second stage when it
+starts.
 """
 
 from __future__ import annotations
@@ -131,8 +132,10 @@ async def newest_by_key(brokers: str, topic: str) -> dict[bytes | None, Any]:
     return found
 
 
-async def of_key(brokers: str, topic: str, key: bytes) -> AsyncIterator[Any]:
-    """Every record that a topic has now of one key, from the one partition that it hashes to."""
+async def span_of_key(
+    brokers: str, topic: str, key: bytes, span_ms: tuple[int, int] | None = None
+) -> AsyncIterator[Any]:
+    """Records of the one partition that ``key`` hashes to, other keys too; all, or of a time."""
     async with started(consumer(brokers), brokers) as client:
         parts = await partitions_of(client, topic)
         choose: Callable[..., int] = DefaultPartitioner()
@@ -140,16 +143,23 @@ async def of_key(brokers: str, topic: str, key: bytes) -> AsyncIterator[Any]:
         part = next(part for part in parts if part.partition == mine)
         client.assign([part])
         await client.seek_to_beginning(part)
+        if span_ms is not None:
+            found = (await client.offsets_for_times({part: max(span_ms[0], 0)}))[part]
+            if found is None:
+                return
+            client.seek(part, found.offset)
         async for record in to_end(client, [part]):
-            if record.key == key:
-                yield record
+            if span_ms is not None and record.timestamp > span_ms[1]:
+                return
+            yield record
 
 
 async def newest_of(brokers: str, topic: str, key: bytes) -> Any:
     """The newest record of one key, a tombstone too; None when the topic has none."""
     newest = None
-    async for record in of_key(brokers, topic, key):
-        newest = record
+    async for record in span_of_key(brokers, topic, key):
+        if record.key == key:
+            newest = record
     return newest
 
 

@@ -1,0 +1,153 @@
+"""Decisions in sentences that a tired person understands. Pure; `streams.explain` calls `sentence`.
+
+A decider that has no sentence of its own yet is told by its reason and its figures. Sums are given
+with every term, so that they can be checked by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from schemas.records import Capacity, Command
+
+GIB = 1 << 30
+RULES = {
+    "suppress": "capacity x threshold - online - host - max(system, reserved), at least the floor; "
+    "down at once, up in bounded steps",
+    "evict_memory": "at the threshold, free memory down to the lower mark; pods on their way count",
+    "capacity": "capacity - margins - max(system, reserved) - need of online pods; down at once, "
+    "up slowly, held where the number cannot be trusted",
+    "health": "a policy that may not run changes nothing; the last good one stays",
+}
+"""The rule behind each decider, in words."""
+
+REASONS = {
+    "no_policy": "no policy is in force, so best-effort work is held at its floor",
+    "disabled": "policy or the stage of the rollout switched it off here",
+    "first": "nothing had been said before",
+    "refresh": "nothing changed, it was said again",
+    "floor": "nothing is left to give, so it is held at its floor",
+    "lower": "others need more, so it was lowered at once",
+    "raise": "there is room again, so it rises in bounded steps",
+    "fall": "less can be lent, so it fell at once",
+    "steady": "nothing changed, it was said again",
+    "cold": "the history is too short to trust, so no more is offered than is lent",
+    "silent": "the node is silent, so the last figure is held and nothing new placed",
+    "unknown_pods": "its pods are not known, so the last figure is held and nothing new placed",
+    "withdrawn": "the node has been silent for long, so no more is offered than is lent",
+    "memory_full": "memory is nearly full",
+    "memory_full_fleet_unknown": "memory is nearly full, and the fleet's state is not known",
+    "policy_accepted": "the policy was put in force",
+    "policy_refused": "the policy may not run: the last good one stays in force",
+    "policy_of_other_name": "the policy has another name than its key: the last good one stays",
+    "node_policy_refused": "what the node's annotation or a label says may not run: the value of "
+    "the layers below stays",
+}
+"""Reason codes in words; of two codes joined, the longest beginning that is known counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One decision about one node, and the records that went out with it, where they still are."""
+
+    node: str
+    decider: str
+    reason: str
+    terms: Mapping[str, int]
+    command: Command | None = None
+    capacity: Capacity | None = None
+
+
+def sentence(seen: Seen) -> str:
+    """What was decided, from which figures, and why."""
+    told = _SENTENCES.get(seen.decider, _figures)(seen)
+    return f"{told}: {because(seen.reason)}."
+
+
+def because(reason: str) -> str:
+    """A reason code in words; an unknown one stands for itself."""
+    if reason in REASONS:
+        return REASONS[reason]
+    known = [code for code in REASONS if reason.startswith(f"{code}_")]
+    if known:
+        code = max(known, key=len)
+        return f"{REASONS[code]} ({reason[len(code) + 1 :].replace('_', ' ')})"
+    return reason.replace("_", " ")
+
+
+def cores(milli: int) -> str:
+    """Millicores as cores."""
+    return f"{milli / 1000:.2f}"
+
+
+def size(amount: int) -> str:
+    """Bytes as GiB."""
+    return f"{amount / GIB:.2f} GiB"
+
+
+def _suppress(seen: Seen) -> str:
+    terms = seen.terms
+    said = f"best-effort work on {seen.node} may use {cores(terms['target'])} cores"
+    if not {"allow", "online", "host", "system", "reserved", "capacity"} <= terms.keys():
+        return said
+    beside = max(terms["system"], terms["reserved"])
+    share = terms["allow"] + terms["online"] + terms["host"] + beside
+    larger = "system use" if terms["system"] >= terms["reserved"] else "the reserve"
+    said += (
+        f"; the threshold leaves {cores(share)} of {cores(terms['capacity'])}, less online pods "
+        f"{cores(terms['online'])}, host applications {cores(terms['host'])} and {larger} "
+        f"{cores(beside)} is {cores(terms['allow'])}"
+    )
+    return said if terms["allow"] == terms["target"] else f"{said}, before floor and steps"
+
+
+def _evict_memory(seen: Seen) -> str:
+    terms, command = seen.terms, seen.command
+    who = f"{terms['wanted']} pods at most" if command is None else _pods(command.pods)
+    dry = " (dry run: nobody was)" if command is not None and command.dry_run else ""
+    used = f"{size(terms['used'])} of {size(terms['capacity'])} memory ({terms['percent']} %)"
+    return (
+        f"{who} told to leave {seen.node}{dry}, because {used} are in use, "
+        f"{size(terms['release'])} too much, {size(terms['credited'])} of it on its way out "
+        f"already; the fleet allows {terms['budget']} now"
+    )
+
+
+def _pods(uids: tuple[str, ...]) -> str:
+    return f"pod {uids[0]} was" if len(uids) == 1 else f"pods {', '.join(uids)} were"
+
+
+def _capacity(seen: Seen) -> str:
+    terms, record = seen.terms, seen.capacity
+    said = (
+        f"{seen.node} offers batch work {cores(terms['batch_cpu_milli'])} cores and "
+        f"{size(terms['batch_memory_bytes'])}"
+    )
+    if record is None:
+        return said
+    new = "takes new work" if record.new_work else "takes no new work"
+    cpu = ", ".join(f"{name} {cores(value)}" for name, value in record.cpu_terms.items())
+    memory = ", ".join(f"{name} {size(value)}" for name, value in record.memory_terms.items())
+    return (
+        f"{said} and {new}; computed {cores(record.computed_cpu_milli)} cores from {cpu} and "
+        f"{size(record.computed_memory_bytes)} from {memory}"
+    )
+
+
+def _health(seen: Seen) -> str:
+    version = seen.terms.get("version")
+    return f"policy on {seen.node}" if version is None else f"policy version {version}"
+
+
+def _figures(seen: Seen) -> str:
+    told = ", ".join(f"{name} {value}" for name, value in seen.terms.items())
+    return f"{seen.decider} on {seen.node}" + (f" from {told}" if told else "")
+
+
+_SENTENCES: dict[str, Callable[[Seen], str]] = {
+    "suppress": _suppress,
+    "evict_memory": _evict_memory,
+    "capacity": _capacity,
+    "health": _health,
+}

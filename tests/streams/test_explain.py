@@ -1,0 +1,194 @@
+"""`slackwater explain`: the newest decision of each decider, in words, from the log alone."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from agents import capacity, suppress
+from agents.log import Output
+from schemas import codec
+from schemas.records import Capacity, Cause, Command, Decision, FleetFacts, PolicyRecord
+from schemas.topics import full_name
+from streams import explain_cli
+from streams.dev_broker import DevBroker
+from streams.explain import Reading, clock, told
+from streams.explain_words import REASONS, RULES, because
+from streams.policy_gate import digest_of
+from streams.topic_reader import CannotRun, producer, started
+from streams.topics_admin import create, publish
+from tests.agents.worlds import GIB, PARTITION, Node, World, best_effort, online
+
+POLICY = "name: default\nreservation: {warm_ms: 0}\n"
+RECORD = PolicyRecord("default", 1, "", POLICY, "ana", "begin")
+PARTITIONS = PARTITION + 1
+
+
+@pytest.fixture(scope="module")
+def outputs() -> list[Output]:
+    """Half a minute of two nodes, whose names hash to this partition; one's memory gets full."""
+    full, calm = Node("n4", (online("a"), best_effort("b"), best_effort("c"))), Node("n7")
+    world = World(POLICY, full, calm)
+    found: list[Output] = list(world.out)
+    facts = FleetFacts(1, 4, 2, 0, 0, 0, 5, 3_600_000)
+    found += world.tick(0, ("fleet", 0, b"fleet", facts))
+    for second in range(30):
+        available = 20 * GIB if second < 20 else 4 * GIB
+        found += world.say(full.sample(available=available, used=[GIB, 3 * GIB, 2 * GIB]), 500)
+        found += world.say(calm.sample(), 0)
+        found += world.tick(500)
+    return found
+
+
+def read(outputs: list[Output], node: str, at_ms: int) -> dict[str, Any]:
+    reading = Reading(node, at_ms)
+    for output in outputs:
+        if isinstance(output.record, Decision | Command | Capacity):
+            reading.note(output.record)
+    return {line.decider: line for line in reading.lines({digest_of(RECORD): 1})}
+
+
+def end(outputs: list[Output]) -> int:
+    return int(max(o.record.cause.log_ms for o in outputs if isinstance(o.record, Decision)))
+
+
+def test_each_decider_is_told_once_by_its_newest_decision(outputs: list[Output]) -> None:
+    lines = read(outputs, "n4", end(outputs))
+    assert set(lines) == {"suppress", "capacity", "evict_memory", "health"}
+    for line in lines.values():
+        assert line.sentence.endswith(".")
+        assert line.rule == RULES[line.decider]
+        if line.decider != "health":
+            assert (line.policy, line.policy_version) == (digest_of(RECORD), 1)
+        assert f"offset {line.cause.offset}" in told(line)
+        assert clock(line.log_ms) in told(line)
+    assert set(read(outputs, "n7", end(outputs))) == {"suppress", "capacity", "health"}
+
+
+def test_suppression_is_told_with_every_term_of_its_sum(outputs: list[Output]) -> None:
+    line = read(outputs, "n7", end(outputs))["suppress"]
+    terms = line.terms
+    beside = max(terms["system"], terms["reserved"])
+    total = terms["allow"] + terms["online"] + terms["host"] + beside
+    assert total == terms["capacity"] * 65 // 100
+    for milli in (terms["target"], total, terms["capacity"], terms["online"], terms["allow"]):
+        assert f"{milli / 1000:.2f}" in line.sentence
+
+
+def test_an_eviction_names_the_pods_and_why(outputs: list[Output]) -> None:
+    line = read(outputs, "n4", end(outputs))["evict_memory"]
+    order = next(o.record for o in outputs if getattr(o.record, "id", "") == line.command_id)
+    assert all(uid in line.sentence for uid in order.pods)
+    assert "28.00 GiB of 32.00 GiB memory (87 %)" in line.sentence
+    assert "memory is nearly full" in line.sentence
+
+
+def test_capacity_is_told_with_the_terms_that_were_published(outputs: list[Output]) -> None:
+    line = read(outputs, "n7", end(outputs))["capacity"]
+    record = next(
+        o.record
+        for o in outputs
+        if isinstance(o.record, Capacity) and o.record.cause == line.cause and o.node == "n7"
+    )
+    for name, milli in record.cpu_terms.items():
+        assert f"{name} {milli / 1000:.2f}" in line.sentence
+    assert "takes new work" in line.sentence
+
+
+def test_nothing_later_than_the_moment_is_told(outputs: list[Output]) -> None:
+    last = end(outputs)
+    for at_ms in range(last - 30_000, last, 1_700):
+        for line in read(outputs, "n4", at_ms).values():
+            assert line.log_ms <= at_ms
+    early = read(outputs, "n4", last - 15_000)
+    assert "evict_memory" not in early
+    assert read(list(reversed(outputs)), "n4", last) == read(outputs, "n4", last)
+
+
+def test_a_repetition_names_what_it_repeats() -> None:
+    reading = Reading("n4", 10_000)
+    cause = Cause(1, 0, 5, 1_000, "d", 1)
+    later = Cause(1, 0, 9, 9_000, "d", 1)
+    for at, reason in ((cause, "lower"), (later, "refresh")):
+        reading.note(Decision("suppress", at, ("n4",), (reason,), {"target": [500]}, ("id",)))
+    (line,) = reading.lines({})
+    assert (line.reason, line.since_ms, line.since_reason) == ("refresh", 1_000, "lower")
+    assert "In force since 1970-01-01 00:00:01: others need more" in told(line)
+    assert "unknown version (d)" in told(line)
+
+
+def test_every_reason_that_suppress_and_capacity_give_has_words() -> None:
+    """Reason codes are words of the deciders' sources; escalations are told by their beginning."""
+    given = {code for code in capacity.REASONS if code}
+    for module in (suppress, capacity):
+        tree = ast.parse(Path(module.__file__ or "").read_text())
+        for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
+            if function.name in ("_reason", "_direction"):
+                words = {n.value for n in ast.walk(function) if isinstance(n, ast.Constant)}
+                given |= {w for w in words if isinstance(w, str) and re.fullmatch("[a-z_]+", w)}
+    assert given >= {"no_policy", "lower", "withdrawn", "steady"}
+    assert given - {"target"} <= REASONS.keys()
+    assert because("memory_full_escalated_to_mid") == "memory is nearly full (escalated to mid)"
+    assert because("some_new_code") == "some new code"
+
+
+@pytest.mark.parametrize(
+    ("text", "at_ms"),
+    [("1700000000123", 1_700_000_000_123), ("2023-11-14T22:13:20", 1_700_000_000_000),
+     ("2023-11-14T23:13:20+01:00", 1_700_000_000_000)],
+)  # fmt: skip
+def test_moments(text: str, at_ms: int) -> None:
+    assert explain_cli.moment(text) == at_ms
+
+
+def test_what_is_no_moment_is_refused() -> None:
+    with pytest.raises(CannotRun, match="milliseconds"):
+        explain_cli.moment("yesterday")
+
+
+async def stage(broker: DevBroker, prefix: str, outputs: list[Output]) -> None:
+    """An installation with the outputs in its topics, appended where a worker appends them."""
+    await create(broker.bootstrap, prefix, PARTITIONS, None, POLICY)
+    await publish(broker.bootstrap, full_name(prefix, "policies"), b"default", RECORD)
+    async with started(producer(broker.bootstrap), broker.bootstrap) as client:
+        for output in outputs:
+            if output.topic not in explain_cli.TOPICS:
+                continue
+            await client.send_and_wait(
+                full_name(prefix, output.topic), codec.encode(output.record), output.key or None,
+                partition=PARTITION, headers=codec.JSON_HEADERS,
+            )  # fmt: skip
+
+
+def slackwater(broker: DevBroker, prefix: str, *arguments: str) -> Result:
+    environment = {"SLACKWATER_BROKERS": broker.bootstrap, "SLACKWATER_PREFIX": prefix}
+    return CliRunner().invoke(explain_cli.app, list(arguments), env=environment)
+
+
+def test_explain_reads_the_partition_of_the_node(
+    broker: DevBroker, prefix: str, outputs: list[Output]
+) -> None:
+    node = "n4"
+    asyncio.run(stage(broker, prefix, outputs))
+    done = slackwater(broker, prefix, node, "--json")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    found = {line["decider"]: line for line in said["decisions"]}
+    assert set(found) == {"suppress", "capacity", "evict_memory", "health"}
+    assert found["suppress"]["policy_version"] == 1
+    assert found["suppress"]["terms"]["capacity"] == 8000
+    words = slackwater(broker, prefix, node)
+    assert words.exit_code == 0
+    assert "suppress: Best-effort work on n4 may use" in words.stdout
+    before = slackwater(broker, prefix, node, "--at", "1999-01-01T00:00:00")
+    assert isinstance(before.exception, CannotRun)
+    assert "no decision about node n4" in str(before.exception)
+    other = slackwater(broker, prefix, "a/b")
+    assert isinstance(other.exception, CannotRun)
