@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents import emit
+from agents import emit, law
 from agents.capacity_terms import MID_TERMS, TERMS
 from agents.capacity_zones import zones_of
 from agents.log import Output
@@ -75,6 +75,7 @@ def publish(
             new_work=condition[i] == FRESH,
             cpu_terms=dict(zip(TERMS, batch_terms[0][i], strict=True)),
             memory_terms=dict(zip(TERMS, batch_terms[1][i], strict=True)),
+            workloads=law.of(state, int(rows[i])).rollout.workloads,
             mid_reason=REASONS[mid_condition[i]] or _direction(was[2:], now[2:]),
             mid_cpu_terms=dict(zip(MID_TERMS, mid_terms[0][i], strict=True)),
             mid_memory_terms=dict(zip(MID_TERMS, mid_terms[1][i], strict=True)),

@@ -149,6 +149,7 @@ class Capacity:
     mid_memory_terms: dict[str, Int64] = field(default_factory=dict)
     zone_cpu_milli: list[Int64] = field(default_factory=list)
     zone_memory_bytes: list[Int64] = field(default_factory=list)
+    workloads: tuple[str, ...] = ()  # only these may borrow; none named: any
 
 
 @dataclass(frozen=True, slots=True)

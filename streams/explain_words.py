@@ -16,6 +16,8 @@ RULES = {
     "suppress": "capacity x threshold - online - host - max(system, reserved), at least the floor; "
     "down at once, up in bounded steps",
     "evict_memory": "at the threshold, free memory down to the lower mark; pods on their way count",
+    "evict_cpu": "when best-effort work is far from what it asked for, now and over the window, "
+    "some of it goes elsewhere",
     "capacity": "capacity - margins - max(system, reserved) - need of online pods; down at once, "
     "up slowly, held where the number cannot be trusted",
     "health": "a policy that may not run changes nothing; the last good one stays",
@@ -38,6 +40,7 @@ REASONS = {
     "withdrawn": "the node has been silent for long, so no more is offered than is lent",
     "memory_full": "memory is nearly full",
     "memory_full_fleet_unknown": "memory is nearly full, and the fleet's state is not known",
+    "cpu_unsatisfied": "best-effort work gets far less CPU than it asked for",
     "policy_accepted": "the policy was put in force",
     "policy_refused": "the policy may not run: the last good one stays in force",
     "policy_of_other_name": "the policy has another name than its key: the last good one stays",
@@ -103,36 +106,56 @@ def _suppress(seen: Seen) -> str:
 
 
 def _evict_memory(seen: Seen) -> str:
-    terms, command = seen.terms, seen.command
-    who = f"{terms['wanted']} pods at most" if command is None else _pods(command.pods)
-    dry = " (dry run: nobody was)" if command is not None and command.dry_run else ""
+    terms = seen.terms
     used = f"{size(terms['used'])} of {size(terms['capacity'])} memory ({terms['percent']} %)"
     return (
-        f"{who} told to leave {seen.node}{dry}, because {used} are in use, "
+        f"{_who(seen)} told to leave {seen.node}, because {used} are in use, "
         f"{size(terms['release'])} too much, {size(terms['credited'])} of it on its way out "
         f"already; the fleet allows {terms['budget']} now"
     )
 
 
-def _pods(uids: tuple[str, ...]) -> str:
-    return f"pod {uids[0]} was" if len(uids) == 1 else f"pods {', '.join(uids)} were"
+def _evict_cpu(seen: Seen) -> str:
+    terms = seen.terms
+    return (
+        f"{_who(seen)} told to leave {seen.node}, because best-effort work asks for "
+        f"{cores(terms['request'])} cores and may use {cores(terms['limit'])}, of which it uses "
+        f"{cores(terms['used'])}; the fleet allows {terms['budget']} now"
+    )
+
+
+def _who(seen: Seen) -> str:
+    """Who has to go, with the verb; a dry run asks nobody."""
+    command = seen.command
+    if command is None:
+        return f"{seen.terms['wanted']} pods at most were"
+    dry = " (a dry run: nobody goes)" if command.dry_run else ""
+    pods = command.pods
+    return f"pod {pods[0]}{dry} was" if len(pods) == 1 else f"pods {', '.join(pods)}{dry} were"
 
 
 def _capacity(seen: Seen) -> str:
     terms, record = seen.terms, seen.capacity
     said = (
-        f"{seen.node} offers batch work {cores(terms['batch_cpu_milli'])} cores and "
-        f"{size(terms['batch_memory_bytes'])}"
+        f"batch work is offered {cores(terms['batch_cpu_milli'])} cores and "
+        f"{size(terms['batch_memory_bytes'])} on {seen.node}"
     )
     if record is None:
         return said
-    new = "takes new work" if record.new_work else "takes no new work"
-    cpu = ", ".join(f"{name} {cores(value)}" for name, value in record.cpu_terms.items())
-    memory = ", ".join(f"{name} {size(value)}" for name, value in record.memory_terms.items())
+    mid = f"mid work {cores(record.mid_cpu_milli)} cores and {size(record.mid_memory_bytes)}"
+    new = "new work is welcome" if record.new_work else "no new work is taken"
+    cpu = _terms(record.cpu_terms, cores)
+    memory = _terms(record.memory_terms, size)
     return (
-        f"{said} and {new}; computed {cores(record.computed_cpu_milli)} cores from {cpu} and "
-        f"{size(record.computed_memory_bytes)} from {memory}"
+        f"{said}, {mid}; {new}; batch's sums come to {cores(record.computed_cpu_milli)} cores "
+        f"({cpu}) and {size(record.computed_memory_bytes)} ({memory})"
     )
+
+
+def _terms(terms: Mapping[str, int], unit: Callable[[int], str]) -> str:
+    """Every term that is not nothing."""
+    told = (f"{name.replace('_', ' ')} {unit(value)}" for name, value in terms.items() if value)
+    return ", ".join(told)
 
 
 def _health(seen: Seen) -> str:
@@ -148,6 +171,7 @@ def _figures(seen: Seen) -> str:
 _SENTENCES: dict[str, Callable[[Seen], str]] = {
     "suppress": _suppress,
     "evict_memory": _evict_memory,
+    "evict_cpu": _evict_cpu,
     "capacity": _capacity,
     "health": _health,
 }

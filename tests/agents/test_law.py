@@ -175,7 +175,9 @@ def test_the_pilot_lends_cpu_only_and_no_more_than_its_cap() -> None:
 capacity: {raise_permille_per_min: 60000}
 rollout: {stage: protect}
 nodes:
-  - {name: pilot, match: {pool: pilot}, rollout: {stage: pilot, cpu_cap_percent: 5}}
+  - name: pilot
+    match: {pool: pilot}
+    rollout: {stage: pilot, cpu_cap_percent: 5, workloads: [etl]}
 """
     )
     world = World(text, other)
@@ -185,6 +187,8 @@ nodes:
     assert {record.node for record in offers} == {"n0"}
     assert offers[-1].batch_cpu_milli == chosen.capacity * 5 // 100
     assert {record.batch_memory_bytes for record in offers} == {0}
+    assert {record.mid_memory_bytes for record in offers} == {0}
+    assert {record.workloads for record in offers} == {("etl",)}
 
 
 def test_an_image_keeps_the_layers() -> None:
