@@ -102,7 +102,9 @@ def _suppress(seen: Seen) -> str:
         f"{cores(terms['online'])}, host applications {cores(terms['host'])} and {larger} "
         f"{cores(beside)} is {cores(terms['allow'])}"
     )
-    return said if terms["allow"] == terms["target"] else f"{said}, before floor and steps"
+    if terms["allow"] == terms["target"]:
+        return said
+    return f"{said}; small changes are ignored, steps up bounded, the floor is kept"
 
 
 def _evict_memory(seen: Seen) -> str:
@@ -153,9 +155,13 @@ def _capacity(seen: Seen) -> str:
 
 
 def _terms(terms: Mapping[str, int], unit: Callable[[int], str]) -> str:
-    """Every term that is not nothing."""
-    told = (f"{name.replace('_', ' ')} {unit(value)}" for name, value in terms.items() if value)
-    return ", ".join(told)
+    """Every term that is not nothing; a cap at capacity is none."""
+    whole = terms.get("capacity")
+    return ", ".join(
+        f"{name.replace('_', ' ')} {unit(value)}"
+        for name, value in terms.items()
+        if value and not (name == "cap" and value == whole)
+    )
 
 
 def _health(seen: Seen) -> str:
