@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from agents import law
 from agents.classes import BEST_EFFORT
 from agents.columns import PRESSURE, WAIT
 from agents.histogram import BUCKETS, bucket_of, median_and_mad
@@ -62,11 +63,10 @@ def score_permille(rate: Array, middle: Array, spread: Array) -> Array:
 
 def note(state: PartitionState, folded: Folded) -> None:
     """Take the points that are due in this wave."""
-    if not state.law.interference.enabled:
-        return
     nodes = state.nodes
     last_us = nodes["point_us"].take(folded.rows)
-    due = folded.known & ((last_us < 0) | (folded.mono_us - last_us >= POINT_US))
+    enabled = law.switch(state, folded.rows, "interference.enabled")
+    due = enabled & folded.known & ((last_us < 0) | (folded.mono_us - last_us >= POINT_US))
     if not due.any():
         return
     mine = due.take(folded.owner)
@@ -144,13 +144,15 @@ def _baselines(state: PartitionState, folded: Folded, due: Bools, slots: Ints, o
     if not old.any():
         return
     state.nodes["baseline"][folded.rows[old]] = minute[old]
-    mine = slots[old.take(owner)]
+    asked = old.take(owner)
+    mine = slots[asked]
     if not len(mine):
         return
+    history_ms = law.column(state, folded.rows.take(owner[asked]), "interference.history_ms")
     hour = np.add.reduce(state.pods.take("hour", mine), axis=2, dtype=np.int32)
     counts = hour.reshape(-1, BUCKETS)
     points = np.add.reduce(counts, axis=1, dtype=np.int64)
-    enough = (points > 0) & (points * POINT_MS >= state.law.interference.history_ms)
+    enough = (points > 0) & (points * POINT_MS >= history_ms.repeat(len(SIGNALS)))
     middle, spread = median_and_mad(counts)
     state.pods.put("middle", mine, np.where(enough, middle, ABSENT).reshape(-1, len(SIGNALS)))
     state.pods.put("spread", mine, np.where(enough, spread, ABSENT).reshape(-1, len(SIGNALS)))
@@ -160,16 +162,18 @@ def _score(
     state: PartitionState, folded: Folded, due: Bools, slots: Ints, owner: Ints, rate: Ints
 ) -> None:
     """Scores of the new points, and which nodes are ill by them."""
-    rule, pods, nodes = state.law.interference, state.pods, state.nodes
+    pods, nodes, of_pod = state.pods, state.nodes, folded.rows.take(owner)
+    ill_score = law.column(state, of_pod, "interference.ill_score_permille")
     middle, spread = pods.take("middle", slots), pods.take("spread", slots)
     known = (rate >= 0) & (spread > 0)
     score = np.where(known, score_permille(rate, middle, np.maximum(spread, 1)), UNKNOWN_SCORE)
     pods.put("score", slots, score)
     streak = pods["streak"].take(slots).astype(np.int64)
-    beyond = (score > rule.ill_score_permille).any(axis=1)
+    beyond = (score > ill_score[:, None]).any(axis=1)
     streak = np.where(known.any(axis=1), np.where(beyond, np.minimum(streak + 1, FULL), 0), streak)
     pods["streak"][slots] = streak
-    ill = np.bincount(owner[streak >= rule.ill_points], minlength=len(folded.rows)) > 0
+    lasts = streak >= law.column(state, of_pod, "interference.ill_points")
+    ill = np.bincount(owner[lasts], minlength=len(folded.rows)) > 0
     nodes["ill"][folded.rows[due]] = ill[due]
 
 

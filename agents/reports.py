@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import guards, interference, reservation
+from agents import guards, interference, law, reservation
 from agents.log import Output
 
 if TYPE_CHECKING:
@@ -27,5 +27,5 @@ def report(state: PartitionState, view: TickView, out: list[Output]) -> None:
     chosen = np.flatnonzero(due & fresh)
     nodes["report_ms"][rows[chosen]] = view.log_ms
     reservation.report(state, view, chosen, out)
-    if state.law.interference.enabled:
-        interference.report(state, view, chosen, out)
+    watched = chosen[law.switch(state, rows[chosen], "interference.enabled")]
+    interference.report(state, view, watched, out)

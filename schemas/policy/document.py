@@ -35,9 +35,11 @@ from schemas.policy.sections import (
 from schemas.policy.units import Name, Part
 
 PER_NODE = (
-    "suppress", "evict_memory", "evict_cpu", "capacity", "mid", "margins", "reservation", "rollout",
+    "suppress", "evict_memory", "evict_cpu", "capacity", "mid", "margins", "reservation",
+    "interference", "resctrl", "memory_qos", "cpu_burst", "group_identity", "core_sched", "oom",
+    "block_io", "network", "system_daemons", "rollout",
 )  # fmt: skip
-"""Sections that selector entries may change: their deciders read them node by node."""
+"""Sections that selector entries may change: all that is decided node by node."""
 BY_NODE = tuple(name for name in PER_NODE if name != "rollout")
 """Those that a node's own annotation and labels may change: no node advances its own stage."""
 

@@ -110,10 +110,13 @@ def _is_own(key: str) -> bool:
     return key.startswith(OWN) and "." in key[len(OWN) :]
 
 
-def _of_label(key: str, value: str) -> dict[str, dict[str, Any]]:
+def _of_label(key: str, value: str) -> dict[str, Any]:
     """The document that one label stands for: a whole number, true or false, or a word."""
-    section, _, name = key[len(OWN) :].partition(".")
+    *path, name = key[len(OWN) :].split(".")
     said: Any = {"true": True, "false": False}.get(value, value)
     if re.fullmatch(NUMBER, value):
         said = int(value)
-    return {section: {name: said}}
+    document: dict[str, Any] = {name: said}
+    for part in reversed(path):
+        document = {part: document}
+    return document

@@ -12,14 +12,12 @@ from msgspec import structs
 from schemas.errors import BadPolicy
 from schemas.policy.check import check
 from schemas.policy.document import PER_NODE, Policy
-from schemas.policy.partial import Changes, changes_of
+from schemas.policy.partial import Changes, changes_of, with_changes
 
 
 def laid(policy: Policy, changes: Changes, source: str) -> Policy:
     """``policy`` with ``changes``. Raises BadPolicy when the rules between keys do not hold."""
-    sections = {
-        name: structs.replace(getattr(policy, name), **said) for name, said in changes.items()
-    }
+    sections = {name: with_changes(getattr(policy, name), said) for name, said in changes.items()}
     result = structs.replace(policy, **sections)
     check(result, source)
     return result

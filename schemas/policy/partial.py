@@ -29,6 +29,10 @@ class Entry(Part, frozen=True):
     match: Match
 
 
+class Partial(Part, frozen=True):
+    """A partial section, or a part in one."""
+
+
 class Said(Part, frozen=True):
     """What a node's annotation may change."""
 
@@ -45,13 +49,37 @@ def changes_of(entry: Any, sections: tuple[str, ...]) -> Changes:
     for section in sections:
         part = getattr(entry, section)
         if part is not UNSET:
-            said = msgspec.structs.asdict(part)
-            found[section] = {key: value for key, value in said.items() if value is not UNSET}
+            found[section] = _said(part)
     return found
 
 
-def _partial(kind: type[Part]) -> type[Any]:
-    fields = [(field.name, field.type | UnsetType, UNSET) for field in msgspec.structs.fields(kind)]
-    return msgspec.defstruct(
-        f"Partial{kind.__name__}", fields, frozen=True, forbid_unknown_fields=True
+def with_changes(part: Any, said: dict[str, Any]) -> Any:
+    """``part`` with the keys of ``said``, also those of the parts in it."""
+    return msgspec.structs.replace(
+        part,
+        **{
+            key: with_changes(getattr(part, key), value) if isinstance(value, dict) else value
+            for key, value in said.items()
+        },
     )
+
+
+def _said(part: Any) -> dict[str, Any]:
+    said = msgspec.structs.asdict(part)
+    return {
+        key: _said(value) if isinstance(value, Partial) else value
+        for key, value in said.items()
+        if value is not UNSET
+    }
+
+
+def _partial(kind: type[Part]) -> type[Any]:
+    fields = [
+        (field.name, _partial_type(field.type) | UnsetType, UNSET)
+        for field in msgspec.structs.fields(kind)
+    ]
+    return msgspec.defstruct(f"Partial{kind.__name__}", fields, bases=(Partial,), frozen=True)
+
+
+def _partial_type(kind: Any) -> Any:
+    return _partial(kind) if isinstance(kind, type) and issubclass(kind, Part) else kind

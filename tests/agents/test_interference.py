@@ -193,3 +193,21 @@ def test_points_of_many_pods_land_in_their_own_histograms() -> None:
         counts = np.array(hour[0]).sum(axis=0)
         assert counts.sum() == 1
         assert counts[histogram.bucket_of(np.array([1500 * 3**i]))[0]] == 1
+
+
+def test_a_node_is_judged_by_its_own_threshold() -> None:
+    """The same crowd on two nodes; one is told to be patient for longer."""
+    text = "reservation: {warm_ms: 0}\ninterference: {history_ms: 60000}\nloop: {tick_ms: 10000}\n"
+    ill: list[bool] = []
+    for points in (2, 60):
+        node = Node()
+        world = World(f"name: default\n{text}", node)
+        said = {"slackwater.io/interference.ill_points": str(points)}
+        world.know(node, labels=said)
+        for second in range(0, 400, 10):
+            calm = second < 300
+            pressure = (7 if second % 20 else 9) if calm else 400_000
+            sample = node.sample(elapsed_ms=10_000, pressure_us_per_s=pressure)
+            world.say(sample, 10_000)
+        ill.append(bool(world.value(node, "ill")))
+    assert ill == [True, False]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agents import law
 from agents.state import PartitionState
+from schemas import policy
 from schemas.records import Capacity, Command, LedgerEntry, PolicyRecord
 from tests.agents.worlds import GIB, PARTITION, Node, World, of, said
 
@@ -207,6 +211,52 @@ def test_an_image_keeps_the_layers() -> None:
     sample = nodes[2].sample()
     assert said(twin.say(sample)) == said(world.say(sample))
     assert twin.state.digest() == world.state.digest()
+
+
+LABELS = st.dictionaries(
+    st.sampled_from(
+        ["pool", "size", "group", "canary", "slackwater.io/suppress.threshold_percent"]
+    ),
+    st.sampled_from(["pilot", "big", "control", "yes", "12", "400"]),
+)
+ANNOTATIONS = st.sampled_from(["", "{", "suppress: {threshold_percent: 8}", "loop: {}"])
+MANY = (
+    POOLS
+    + """  - {name: big, match: {size: big}, suppress: {threshold_percent: 45}}
+control_group: {group: control}
+"""
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(LABELS, ANNOTATIONS), min_size=1, max_size=6), st.randoms())
+def test_columns_are_what_each_node_would_get_alone_in_any_order(
+    said: list[tuple[dict[str, str], str]], random: Random
+) -> None:
+    record = PolicyRecord("default", 2, "", BASE, canary={"canary": "yes"}, elsewhere=MANY)
+    both = policy.published(record)
+    nodes = {f"n{i}": layers for i, layers in enumerate(said)}
+    expected = {}
+    for name, (labels, annotation) in nodes.items():
+        whole = both.on(policy.named(name, labels))
+        found = policy.reach(whole, policy.named(name, labels), annotation)
+        rule = policy.effective(whole, found).policy.suppress
+        expected[name] = (rule.threshold_percent, int(rule.enabled))
+    world = World(None)
+    order = random.sample(sorted(nodes), len(nodes))
+    before, after = order[: len(order) // 2], order[len(order) // 2 :]
+    for part in (before, after):
+        for name in part:
+            labels, annotation = nodes[name]
+            know(world, Node(name), labels=labels, annotations=said_by(annotation))
+        if part is before:
+            put(world, BASE, canary=record.canary, elsewhere=MANY)
+    rows = np.array([world.state.seats[name.encode()].row for name in order])
+    columns = [
+        law.column(world.state, rows, f"suppress.{key}") for key in ("threshold_percent", "enabled")
+    ]
+    got = dict(zip(order, zip(*(map(int, each) for each in columns), strict=True), strict=True))
+    assert got == expected
 
 
 def test_policies_that_nodes_left_behind_are_dropped() -> None:

@@ -59,6 +59,18 @@ def test_a_layer_changes_only_the_keys_it_names() -> None:
     assert found.loop == Policy().loop
 
 
+def test_parts_of_a_section_are_laid_key_by_key_too() -> None:
+    text = "nodes: [{name: a, match: {pool: a}, resctrl: {be: {enabled: true, mb_percent: 50}}}]"
+    labels = {"pool": "a", "slackwater.io/resctrl.be.mb_percent": "40"}
+    found = on(text, labels, "resctrl: {ls: {enabled: true}}").policy.resctrl
+    assert (found.be.enabled, found.be.mb_percent, found.be.l3_end_percent) == (True, 40, 30)
+    assert (found.ls.enabled, found.lsr.enabled) == (True, False)
+    bad = on(text, {"slackwater.io/resctrl.be.mb_percent": "101"})
+    assert "resctrl.be.mb_percent is 101; allowed: a whole number from 1 to 100" in bad.refused[0]
+    with pytest.raises(BadPolicy, match=r"nodes\[0\].resctrl.be.mb_percent is 101"):
+        policy.parse(text.replace("50", "101"), SOURCE)
+
+
 def test_a_node_is_selected_by_its_name_too() -> None:
     text = "nodes: [{name: one, match: {slackwater.io/node: n0}, suppress: {floor_milli: 7}}]"
     assert on(text).policy.suppress.floor_milli == 7
