@@ -8,7 +8,8 @@ and reports back. The rules:
   broker time, and no older on this node's monotonic clock than its own time to live.
 - A `Lease` of the partition renews the standing command that it is not older than.
 - When the lease lapses the local law alone holds, under the last ceiling that was granted.
-- Without a policy best-effort work stays at the floor and nobody is evicted.
+- Without a policy best-effort work stays at the floor and nobody is evicted. What policy switched
+  off on this node is not done, however lately it was ordered.
 - Order is (incarnation, offset) per decider: lower is refused, the same command again is a
   duplicate, answered as before and without effect.
 """
@@ -144,7 +145,7 @@ class NodeLease:
         now_ms = self.clock.now_ms(mono_us)
         if now_ms is None or now_ms > command.expires_log_ms:
             return Verdict("refused", "expired" if now_ms is not None else "no_broker_time")
-        return self._gate(pods, command.dry_run, mono_us)
+        return self._gate(command, pods, mono_us)
 
     def on_local_evict(
         self, command: Command, mono_us: int, facts: Mapping[str, PodFact]
@@ -156,15 +157,22 @@ class NodeLease:
                 return Verdict("refused", reason)
         if not command.pods:
             return Verdict("refused", "empty_pods")
-        return self._gate(command.pods[:1], command.dry_run, mono_us)
+        return self._gate(command, command.pods[:1], mono_us)
 
-    def _gate(self, pods: tuple[str, ...], dry_run: bool, mono_us: int) -> Verdict:
-        """What every eviction passes, whatever it frees; a passed one starts the cool-down."""
+    def _gate(self, command: Command, pods: tuple[str, ...], mono_us: int) -> Verdict:
+        """What every eviction passes, whatever it frees; a passed one starts the cool-down.
+
+        One that was ordered before policy, or the stage of the rollout, switched it off here
+        comes too late.
+        """
         if self.policy is None:
             return Verdict("refused", "no_policy")
-        if dry_run:
+        memory, cpu = self.policy.evict_memory, self.policy.evict_cpu
+        if not (cpu.enabled if command.decider == "evict_cpu" else memory.enabled):
+            return Verdict("refused", "switched_off")
+        if command.dry_run:
             return Verdict("applied", "dry_run")
-        cooldown_us = self.policy.evict_memory.cooldown_ms * 1000
+        cooldown_us = memory.cooldown_ms * 1000
         if self.evicted_mono_us is not None and mono_us - self.evicted_mono_us < cooldown_us:
             return Verdict("refused", "cool_down")
         self.evicted_mono_us = mono_us

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from node_agent.lease import SIGHTINGS, BrokerClock, NodeLease, Verdict
-from schemas.policy import EvictMemory, Policy, Suppress
+from schemas.policy import EvictCpu, EvictMemory, Policy, Suppress
 from schemas.records import Ack, Cause, Command, Lease, PodFact
 
 NODE = "n1"
@@ -224,13 +224,26 @@ def test_evictions_share_one_cool_down() -> None:
 
 
 def test_evictions_for_cpu_have_an_order_of_their_own_and_the_same_cool_down() -> None:
-    lease = a_lease(Policy(evict_memory=EvictMemory(cooldown_ms=4_000)))
+    rules = Policy(evict_memory=EvictMemory(cooldown_ms=4_000), evict_cpu=EvictCpu(enabled=True))
+    lease = a_lease(rules)
     by_cpu = replace(evict(5, ("be-1",)), id="c5", decider="evict_cpu")
     assert lease.on_command(by_cpu, 0, FACTS).evict == ("be-1",)
     assert lease.on_command(evict(4, ("be-2",)), 3_999_999, FACTS).reason == "cool_down"
     older = replace(by_cpu, id="c4", cause=evict(4, ()).cause)
     assert lease.on_command(older, 4_000_000, FACTS).reason == "stale_order"
     assert lease.on_command(evict(6, ("be-2",)), 4_000_000, FACTS).evict == ("be-2",)
+
+
+def test_an_order_that_comes_after_evictions_were_switched_off_is_refused() -> None:
+    """Taken back to the stage observe: what is still on its way harms nobody."""
+    lease = a_lease(Policy(evict_memory=EvictMemory(enabled=False)))
+    off = Verdict("refused", "switched_off")
+    assert lease.on_command(evict(1, ("be-1",)), 0, FACTS) == off
+    assert lease.on_local_evict(evict(0, ("be-1",)), 0, FACTS) == off
+    by_cpu = replace(evict(2, ("be-1",)), id="c2", decider="evict_cpu")
+    assert lease.on_command(by_cpu, 0, FACTS) == off
+    lease.policy = Policy()
+    assert lease.on_command(evict(3, ("be-1",)), 0, FACTS).evict == ("be-1",)
 
 
 def test_dry_run_changes_nothing() -> None:

@@ -19,7 +19,7 @@ from node_agent.obey import Obey
 from node_agent.originals import Trees, open_trees
 from node_agent.workbench.greedy import Greedy
 from node_agent.workbench.groups import Groups
-from schemas.policy import Policy
+from schemas.policy import EvictCpu, Policy
 from schemas.records import Inventory, PodFact
 from tests.node_agent.kernel import real_groups
 from tests.node_agent.test_lease import FACTS, LOG_AHEAD_MS, NODE, evict, renewal, suppress
@@ -27,6 +27,7 @@ from tests.node_agent.trees import BE, V1_GROUP, NthWrite, group, subtree
 
 KERNEL = "k" * 32
 PODS = tuple(FACTS.values())
+EVICTING = Policy(evict_cpu=EvictCpu(enabled=True))
 
 
 class Node:
@@ -39,7 +40,7 @@ class Node:
         self.starts = 0
         self.start()
 
-    def start(self, policy: Policy | None = Policy()) -> Obey:  # noqa: B008  (frozen)
+    def start(self, policy: Policy | None = EVICTING) -> Obey:
         self.starts += 1
         self.journal = Journal(self.folder / "state", KERNEL)
         self.journal.boot(f"b{self.starts}", self.now_us)
