@@ -14,7 +14,13 @@ from rich.console import Console
 
 from scheduler_bridge.loop import Bridge
 from scheduler_bridge.reconcile import Rules
-from scheduler_bridge.settings import CPU_NAME, MEMORY_NAME, Settings
+from scheduler_bridge.settings import (
+    CPU_NAME,
+    MEMORY_NAME,
+    MID_CPU_NAME,
+    MID_MEMORY_NAME,
+    Settings,
+)
 from scheduler_bridge.sinks import SINKS
 from schemas.names import check_brokers
 
@@ -57,6 +63,8 @@ def run(
     stale_s: Annotated[int, typer.Option(help="Withdrawn after so long a silence.")] = 900,
     cpu_name: Annotated[str, typer.Option(help="Resource name, integer milli.")] = CPU_NAME,
     memory_name: Annotated[str, typer.Option(help="Resource name, bytes.")] = MEMORY_NAME,
+    mid_cpu_name: Annotated[str, typer.Option(help="The same of mid, milli.")] = MID_CPU_NAME,
+    mid_memory_name: Annotated[str, typer.Option(help="And bytes.")] = MID_MEMORY_NAME,
     metrics_host: Annotated[str, typer.Option(help="Address of the metrics.")] = "127.0.0.1",
     metrics_port: Annotated[
         int | None,
@@ -83,8 +91,9 @@ def run(
             ),
         )
         target = chosen(
-            record, _silent if quiet else console.print, cpu_name, memory_name, fsync.value
-        )
+            record, _silent if quiet else console.print, cpu_name, memory_name, fsync.value,
+            mid_names=(mid_cpu_name, mid_memory_name),
+        )  # fmt: skip
     except (ValueError, OSError) as error:
         typer.echo(f"bridge: {error}", err=True)
         raise typer.Exit(2) from None

@@ -26,10 +26,16 @@ UNSURE_REASONS: frozenset[str] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Batch CPU in millicores and memory in bytes."""
+    """CPU in millicores and memory in bytes, batch's and mid's."""
 
     cpu_milli: int
     memory_bytes: int
+    mid_cpu_milli: int = 0
+    mid_memory_bytes: int = 0
+
+    def each(self) -> tuple[int, int, int, int]:
+        """All four, in the order of the fields."""
+        return self.cpu_milli, self.memory_bytes, self.mid_cpu_milli, self.mid_memory_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +138,8 @@ def changed(old: int, new: int, permille: int, least: int) -> bool:
 
 
 def fall_permille(old: Amount, new: Amount) -> int:
-    """The deeper fall of the two resources, in thousandths of what was shown; 0 without a fall."""
-    return max(_fall(old.cpu_milli, new.cpu_milli), _fall(old.memory_bytes, new.memory_bytes))
+    """The deepest fall of any amount, in thousandths of what was shown; 0 without a fall."""
+    return max(_fall(*pair) for pair in zip(old.each(), new.each(), strict=True))
 
 
 def _of_node(
@@ -176,10 +182,7 @@ def _target(
         return lent if lent is not None else last, False, "removed" if want.removed else "stale"
     if want.reason in rules.unsure_reasons:
         floor = lent if lent is not None else last
-        held = Amount(
-            max(want.amount.cpu_milli, floor.cpu_milli),
-            max(want.amount.memory_bytes, floor.memory_bytes),
-        )
+        held = Amount(*map(max, want.amount.each(), floor.each()))
         if held != want.amount:
             return held, False, "held"
     return want.amount, want.new_work, "desired"
@@ -197,10 +200,10 @@ def _why(
     if shown is None:
         return "first"
     old = shown.amount
-    differs = changed(
-        old.cpu_milli, amount.cpu_milli, rules.change_permille, rules.least_cpu_milli
-    ) or changed(
-        old.memory_bytes, amount.memory_bytes, rules.change_permille, rules.least_memory_bytes
+    least = (rules.least_cpu_milli, rules.least_memory_bytes) * 2
+    differs = any(
+        changed(before, now, rules.change_permille, mark)
+        for before, now, mark in zip(old.each(), amount.each(), least, strict=True)
     )
     if differs:
         if basis != "desired":

@@ -8,6 +8,8 @@ from scheduler_bridge.reconcile import Rules
 
 CPU_NAME = "kubernetes.io/batch-cpu"
 MEMORY_NAME = "kubernetes.io/batch-memory"
+MID_CPU_NAME = "kubernetes.io/mid-cpu"
+MID_MEMORY_NAME = "kubernetes.io/mid-memory"
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,13 +46,17 @@ class View:
             return self._remove(_text(key))
         record = _checked(codec.decode(Capacity, raw), key)
         _in_range(
-            batch_cpu_milli=record.batch_cpu_milli, batch_memory_bytes=record.batch_memory_bytes
-        )
+            batch_cpu_milli=record.batch_cpu_milli, batch_memory_bytes=record.batch_memory_bytes,
+            mid_cpu_milli=record.mid_cpu_milli, mid_memory_bytes=record.mid_memory_bytes,
+        )  # fmt: skip
         order = (record.cause.incarnation, record.cause.offset)
         known = self.desired.get(record.node)
         if known is not None and order <= known.order:
             return "old"
-        amount = Amount(record.batch_cpu_milli, record.batch_memory_bytes)
+        amount = Amount(
+            record.batch_cpu_milli, record.batch_memory_bytes, record.mid_cpu_milli,
+            record.mid_memory_bytes,
+        )  # fmt: skip
         self.desired[record.node] = Desired(
             amount, record.new_work, record.reason, order, log_ms, record.cause.policy
         )
@@ -66,13 +70,16 @@ class View:
             self.lent.pop(node, None)
             return "removed"
         entry = _checked(codec.decode(LedgerEntry, raw), key)
-        _in_range(cpu_milli=entry.cpu_milli, memory_bytes=entry.memory_bytes)
+        _in_range(
+            cpu_milli=entry.cpu_milli, memory_bytes=entry.memory_bytes,
+            mid_cpu_milli=entry.mid_cpu_milli, mid_memory_bytes=entry.mid_memory_bytes,
+        )  # fmt: skip
         shares = self._shares.setdefault(entry.node, {})
-        shares[entry.scheduler] = Amount(entry.cpu_milli, entry.memory_bytes)
-        self.lent[entry.node] = Amount(
-            sum(share.cpu_milli for share in shares.values()),
-            sum(share.memory_bytes for share in shares.values()),
+        shares[entry.scheduler] = Amount(
+            entry.cpu_milli, entry.memory_bytes, entry.mid_cpu_milli, entry.mid_memory_bytes
         )
+        every = zip(*(share.each() for share in shares.values()), strict=True)
+        self.lent[entry.node] = Amount(*map(sum, every))
         return "new"
 
     def _remove(self, node: str) -> Folded:

@@ -16,9 +16,11 @@ from typing import Any, ClassVar, Literal
 import orjson
 
 from scheduler_bridge.reconcile import Amount, Observed, Patch
+from scheduler_bridge.settings import MID_CPU_NAME, MID_MEMORY_NAME
 
 Fsync = Literal["always", "never"]
 FORMAT = 1
+AMOUNTS = ("cpu_milli", "memory_bytes", "mid_cpu_milli", "mid_memory_bytes")
 
 
 class RecordInUse(OSError):
@@ -42,10 +44,11 @@ class DryRun:
         memory_name: str,
         fsync: Fsync = "always",
         max_bytes: int = 64 << 20,
+        mid_names: tuple[str, str] = (MID_CPU_NAME, MID_MEMORY_NAME),
     ) -> None:
         self._path = record
         self._echo = echo
-        self._names = (cpu_name, memory_name)
+        self._names = (cpu_name, memory_name, *mid_names)
         self._fsync = fsync == "always"
         self._max_bytes = max_bytes
         self._lines: dict[str, bytes] = {}
@@ -69,13 +72,7 @@ class DryRun:
 
     def describe(self, patch: Patch) -> dict[str, Any]:
         """The line of a patch: the merge patch of a node's status, and where it comes from."""
-        amounts = dict(
-            zip(
-                self._names,
-                (str(patch.amount.cpu_milli), str(patch.amount.memory_bytes)),
-                strict=True,
-            )
-        )
+        amounts = dict(zip(self._names, map(str, patch.amount.each()), strict=True))
         previous = patch.previous
         return {
             "v": FORMAT,
@@ -87,8 +84,7 @@ class DryRun:
             },
             "why": patch.why,
             "reason": patch.reason,
-            "cpu_milli": patch.amount.cpu_milli,
-            "memory_bytes": patch.amount.memory_bytes,
+            **dict(zip(AMOUNTS, patch.amount.each(), strict=True)),
             "new_work": patch.new_work,
             "previous_cpu_milli": None if previous is None else previous.cpu_milli,
             "previous_memory_bytes": None if previous is None else previous.memory_bytes,
@@ -105,9 +101,15 @@ class DryRun:
     def _sentence(self, patch: Patch) -> str:
         before = "none" if patch.previous is None else f"{patch.previous.cpu_milli}m"
         note = "" if patch.new_work else ", no new work"
+        amount, mid = patch.amount, ""
+        if amount.mid_cpu_milli or amount.mid_memory_bytes:
+            mid = (
+                f", {self._names[2]} {amount.mid_cpu_milli}m, "
+                f"{self._names[3]} {amount.mid_memory_bytes >> 20} MiB"
+            )
         return (
-            f"would patch {patch.node}: {self._names[0]} {before} -> {patch.amount.cpu_milli}m, "
-            f"{self._names[1]} {patch.amount.memory_bytes >> 20} MiB{note} "
+            f"would patch {patch.node}: {self._names[0]} {before} -> {amount.cpu_milli}m, "
+            f"{self._names[1]} {amount.memory_bytes >> 20} MiB{mid}{note} "
             f"({patch.why}: {patch.reason})"
         )
 
@@ -142,7 +144,7 @@ class DryRun:
             said = orjson.loads(line)
             node = str(said["node"])
             self._observed[node] = Observed(
-                Amount(int(said["cpu_milli"]), int(said["memory_bytes"])),
+                Amount(*(int(said.get(name, 0)) for name in AMOUNTS)),
                 bool(said["new_work"]),
                 (int(said["incarnation"]), int(said["offset"])),
                 int(said["seen_log_ms"]),

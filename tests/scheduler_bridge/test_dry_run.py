@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -24,7 +25,7 @@ def patch(node: str, cpu: int, offset: int = 1) -> Patch:
     )
 
 
-async def test_a_line_is_the_merge_patch_of_our_two_keys_only(tmp_path: Path) -> None:
+async def test_a_line_is_the_merge_patch_of_our_keys_only(tmp_path: Path) -> None:
     said: list[str] = []
     one = sink(tmp_path / "record", said)
     await one.tell(patch("n1", 1500))
@@ -34,6 +35,8 @@ async def test_a_line_is_the_merge_patch_of_our_two_keys_only(tmp_path: Path) ->
     assert line["patch"]["status"]["allocatable"] == {
         "kubernetes.io/batch-cpu": "1500",
         "kubernetes.io/batch-memory": str(2 << 30),
+        "kubernetes.io/mid-cpu": "0",
+        "kubernetes.io/mid-memory": "0",
     }
     assert line["patch"]["status"]["capacity"] == line["patch"]["status"]["allocatable"]
     assert said == [
@@ -42,6 +45,32 @@ async def test_a_line_is_the_merge_patch_of_our_two_keys_only(tmp_path: Path) ->
             "kubernetes.io/batch-memory 2048 MiB (rise: usage)"
         )
     ]
+
+
+async def test_mid_is_shown_and_remembered(tmp_path: Path) -> None:
+    said: list[str] = []
+    one = sink(tmp_path / "record", said)
+    both = replace(patch("n1", 1500), amount=Amount(1500, 2 << 30, 700, 1 << 30))
+    await one.tell(both)
+    one.close()
+    line = orjson.loads((tmp_path / "record").read_bytes())
+    assert line["patch"]["status"]["allocatable"]["kubernetes.io/mid-cpu"] == "700"
+    assert "kubernetes.io/mid-cpu 700m, kubernetes.io/mid-memory 1024 MiB (rise" in said[0]
+    again = sink(tmp_path / "record")
+    assert again.observed["n1"].amount == both.amount
+    again.close()
+
+
+async def test_a_record_of_before_mid_is_still_read(tmp_path: Path) -> None:
+    one = sink(tmp_path / "record")
+    await one.tell(patch("n1", 1500))
+    one.close()
+    line = orjson.loads((tmp_path / "record").read_bytes())
+    old = {name: value for name, value in line.items() if not name.startswith("mid_")}
+    (tmp_path / "record").write_bytes(orjson.dumps(old) + b"\n")
+    again = sink(tmp_path / "record")
+    assert again.observed["n1"].amount == Amount(1500, 2 << 30)
+    again.close()
 
 
 async def test_a_restart_knows_what_was_published(tmp_path: Path) -> None:

@@ -254,3 +254,16 @@ def test_unsure_or_silent_numbers_never_go_below_what_is_lent(
             assert patch.amount.cpu_milli >= floor.cpu_milli
             assert patch.amount.memory_bytes >= floor.memory_bytes
             assert not patch.new_work
+
+
+def test_mid_falls_first_is_held_in_doubt_and_told_by_itself() -> None:
+    both = replace(want(8000), amount=Amount(8000, GIB, 2000, GIB))
+    lower = replace(both, amount=Amount(8000, GIB, 500, GIB))
+    told = replace(shown(8000), amount=both.amount)
+    assert one(both, told) is None
+    patch = one(lower, told)
+    assert patch is not None
+    assert (patch.why, patch.amount.mid_cpu_milli) == ("fall", 500)
+    held = one(replace(lower, reason="silent"), told, Amount(0, 0, 1500, 0))
+    assert held is not None
+    assert (held.why, held.amount) == ("held", Amount(8000, GIB, 1500, GIB))

@@ -74,6 +74,7 @@ def _with(**changes: Any) -> bytes:
         (b"n", _with(batch_cpu_milli=1e308), "wrong_type"),
         (b"n", _with(batch_cpu_milli=-1), "wrong_type"),
         (b"n", _with(batch_cpu_milli=2**63), "wrong_type"),
+        (b"n", _with(mid_cpu_milli=-1), "wrong_type"),
         (b"m", capacity(5, 1), "key_mismatch"),
         (None, capacity(5, 1), "key_mismatch"),
         (b"\xff", None, "key_mismatch"),

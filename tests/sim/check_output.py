@@ -20,6 +20,18 @@ ORDERS_PER_SPAN = 10  # five cool-downs, and two holders of one share while fact
 Key = tuple[int, int, str, str, str, bytes]
 
 
+def _amounts(record: Capacity) -> tuple[int, ...]:
+    return (
+        record.batch_cpu_milli, record.batch_memory_bytes, record.mid_cpu_milli,
+        record.mid_memory_bytes,
+    )  # fmt: skip
+
+
+def _terms(record: Capacity, name: str) -> tuple[int, ...]:
+    every = (record.cpu_terms, record.memory_terms, record.mid_cpu_terms, record.mid_memory_terms)
+    return tuple(terms[name] for terms in every)
+
+
 class OutputCheck:
     """All outputs by key. The key of a dead letter also names the topic of the bad record."""
 
@@ -65,16 +77,15 @@ class OutputCheck:
 
     def _capacity(self, record: Capacity) -> None:
         last = self.capacity.get(record.node)
-        amounts = (record.batch_cpu_milli, record.batch_memory_bytes)
+        amounts = _amounts(record)
         if min(amounts) < 0:
             self._broken("capacity_not_negative", f"{record}")
         stale = self._sample_age_ms(record) > STALE_MS
         if stale or record.reason in DOUBT:
-            lent = (record.cpu_terms["lent"], record.memory_terms["lent"])
+            lent = _terms(record, "lent")
             least = list(lent)
             if record.reason != "cold" and last is not None:
-                before = (last.batch_cpu_milli, last.batch_memory_bytes)
-                whole = (record.cpu_terms["capacity"], record.memory_terms["capacity"])
+                before, whole = _amounts(last), _terms(record, "capacity")
                 # A fall that was real and too small to be said may lie between.
                 hidden = [max(b // 10, w // 100) for b, w in zip(before, whole, strict=True)]
                 least = [min(owed, b - h) for owed, b, h in zip(lent, before, hidden, strict=True)]

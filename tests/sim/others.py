@@ -105,7 +105,7 @@ class Bridge:
                 continue
 
     def _check(self, patch: Patch) -> None:
-        amounts = (patch.amount.cpu_milli, patch.amount.memory_bytes)
+        amounts = patch.amount.each()
         if min(amounts) < 0:
             self._broken("capacity_not_negative", f"{patch}")
         lent, shown = self.view.lent.get(patch.node), self.observed.get(patch.node)
@@ -113,7 +113,7 @@ class Bridge:
             self._broken("bridge_in_order", f"{patch} after {shown}")
         if patch.reason not in DOUBT or lent is None:
             return
-        if amounts[0] < lent.cpu_milli or amounts[1] < lent.memory_bytes:
+        if any(amount < owed for amount, owed in zip(amounts, lent.each(), strict=True)):
             self._broken("doubt_keeps_what_is_lent", f"{patch}, lent {lent}")
 
     def _broken(self, invariant: str, detail: str) -> None:
@@ -132,11 +132,14 @@ class Scheduler:
         if shown is None or not self._broker.up:
             return
         lent = self._bridge.view.lent.get(node)
-        held = (lent.cpu_milli, lent.memory_bytes) if lent is not None else (0, 0)
-        offered = (shown.amount.cpu_milli, shown.amount.memory_bytes)
+        held = lent.each() if lent is not None else (0,) * 4
+        offered = shown.amount.each()
         if shown.new_work:
             wanted = [self._dice.randint(0, most) for most in offered]
         else:
             wanted = [min(have, most) for have, most in zip(held, offered, strict=True)]
-        entry = LedgerEntry(node, SCHEDULER, wanted[0], wanted[1])
+        entry = LedgerEntry(
+            node, SCHEDULER, wanted[0], wanted[1], mid_cpu_milli=wanted[2],
+            mid_memory_bytes=wanted[3],
+        )  # fmt: skip
         self._broker.append("ledger", partition, node.encode(), codec.encode(entry))
