@@ -4,9 +4,10 @@ Called by the reservation's tick for the rows that are due, and by `make bench N
 Reserving the maximum of a day pays a whole day for each single spike. Here every level has a cost:
 what it reserves, and how often the past went above it times what that costs; the cheapest is taken.
 So an entity with rare, high spikes is not reserved up to them, and one whose peaks lie close
-together gets a margin above them. The price is a multiple of the entity's own peak: nothing depends
-on units, requests or limits. The past is a decaying histogram of peaks, and the last few of them
-have a share of their own, because usage that just rose stays.
+together gets a margin, because a part of the past is expected a bucket higher when it comes again.
+The price is a multiple of the entity's own peak: nothing depends on units, requests or limits. The
+past is a decaying histogram of peaks, and the last few of them have a share of their own, because
+usage that just rose stays.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Worth:
     price: float  # of a step above the reservation, in steps of reserving the own peak
     recent_share: float  # of the last few peaks together, within all
     peak_fraction: float  # the own peak is this percentile
+    higher_share: float  # of the past that is expected one bucket higher when it comes again
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,9 @@ def odds(
     whole = running[:, -1:]
     reached: Array = running >= whole * worth.peak_fraction
     peak = kind.buckets.answers.take(reached.argmax(axis=1))
-    return Odds((whole - running) / np.where(whole > 0, whole, 1), peak, trained | (count > 0))
+    shares[:, -1] = 0  # nothing lies above the last bucket
+    above = whole - running + shares * worth.higher_share
+    return Odds(above / np.where(whole > 0, whole, 1), peak, trained | (count > 0))
 
 
 def cheapest(kind: Kind, given: Odds, price: float) -> Array:

@@ -23,7 +23,7 @@ HOUR = 12
 DAY = 24 * HOUR
 LEAST = 6 * HOUR
 HALF_DAY_MS = 43_200_000
-OUR_HALF_LIFE_MS = 4 * HALF_DAY_MS
+OUR_HALF_LIFE_MS = 3 * HALF_DAY_MS
 EPSILON = 0.0001
 SIZES = {"cpu": 4_000, "memory": 8 << 30}
 """Request of a traced entity, in millicores and bytes: only the first bucket's width notices."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,8 @@ from agents.table import ABSENT, Array, Ints
 
 DAY_MS = 86_400_000
 PERCENT = Kind(linear(100.0, 1.0), DAY_MS, 0.0001)
-WORTH = Worth(price=40.0, recent_share=0.1, peak_fraction=0.999)
+WORTH = Worth(price=40.0, recent_share=0.1, peak_fraction=0.999, higher_share=0.0)
+WARY = replace(WORTH, higher_share=0.03)
 STEP_MS = 300_000
 NO_RECENT = np.full((1, 3), ABSENT)
 pasts = st.lists(st.integers(0, 99), min_size=1, max_size=60)
@@ -59,6 +62,14 @@ def test_usage_that_just_rose_is_followed_at_once() -> None:
     assert level(state, np.array([[10, 60, 60]])) == [61]
 
 
+def test_close_peaks_get_room_above_them_and_rare_ones_do_not() -> None:
+    rare, close = [10] * 999 + [90], [50] * 1000
+    assert level(of(close), worth=WARY) == [52]
+    assert level(of(close)) == [51]
+    assert level(of(rare), worth=WARY)[0] < 20
+    assert level(of([99] * 9), worth=WARY) == [100]
+
+
 def test_nothing_known_is_said_so() -> None:
     state = histogram.empty(PERCENT, 1, np.float32)
     assert level(state) == [ABSENT]
@@ -78,6 +89,7 @@ def test_never_above_the_largest_peak_and_never_below_the_least(
 ) -> None:
     answer = level(of(past), np.array([recent]))[0]
     assert min(past + recent) < answer <= max(past + recent) + 1
+    assert answer <= level(of(past), np.array([recent]), WARY)[0] <= max(past + recent) + 2
 
 
 @given(pasts, st.sampled_from([1, 4, 1024]))
