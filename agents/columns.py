@@ -29,10 +29,16 @@ COUNTERS = 2  # the first so many of them are counters, the others levels
 LEVELS = range(COUNTERS, len(NODE_WANTED))
 QUOTA = LEVELS[-1]
 
-POD_WANTED = ("cpu_usage_us", "memory_used_bytes", "psi_cpu_some_us", "runq_wait_us")
+POD_WANTED = (
+    "cpu_usage_us",
+    "memory_used_bytes",
+    "psi_cpu_some_us",
+    "runq_wait_us",
+    "cpu_throttled_us",
+)
 """Pod columns that a decider reads; the others stay in the log for its readers."""
 
-CPU, MEMORY, PRESSURE, WAIT = range(len(POD_WANTED))
+CPU, MEMORY, PRESSURE, WAIT, THROTTLED = range(len(POD_WANTED))
 
 _IDS = tuple(NODE_COLUMNS[n].id for n in NODE_WANTED) + tuple(POD_COLUMNS[n].id for n in POD_WANTED)
 _PLACE = {column_id: place for place, column_id in enumerate(_IDS)}

@@ -43,8 +43,9 @@ class Pins:
 
 
 def wanted_cpus(
-    allow_milli: Ints, in_force: Ints, total: Ints, floor_cpus: int, raise_permille: int
-) -> Ints:
+    allow_milli: Ints, in_force: Ints, total: Ints, floor_cpus: Ints | int,
+    raise_permille: Ints | int,
+) -> Ints:  # fmt: skip
     """How many CPUs [n]: the allowance rounded up, at least the floor; rises are bounded.
 
     ``in_force`` is the count now, -1: none is in force, any count is applied. A step up is at most

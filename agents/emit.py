@@ -11,7 +11,7 @@ from agents.log import LAW_VERSION, Output
 from schemas.records import Cause, Command, Decider, Decision
 
 if TYPE_CHECKING:
-    from agents.state import PartitionState
+    from agents.state import PartitionState, Seat
     from agents.wave import Wave
 
 
@@ -27,29 +27,37 @@ def command(
     terms: dict[str, int], out: list[Output], **what: Any,
 ) -> None:  # fmt: skip
     """A command to the node of the wave's sample ``at``, and the decision record beside it."""
-    seat, entry, log_ms = wave.seats[at], wave.entries[at], wave.log_ms[at]
-    offset, key = entry.offset, entry.sample.node
-    cause = cause_of(state, offset, log_ms)
+    seat, entry = wave.seats[at], wave.entries[at]
+    cause = cause_of(state, entry.offset, wave.log_ms[at])
+    said = order(state, seat, cause, decider, reason, terms, out, **what)
+    columns = {name: [value] for name, value in terms.items()}
+    decided = Decision(decider, cause, (seat.name,), (reason,), columns, (said,))
+    out.append(Output("decisions", entry.sample.node, decided, entry.offset, seat.name, decider))
+
+
+def order(
+    state: PartitionState, seat: Seat, cause: Cause, decider: Decider, reason: str,
+    terms: dict[str, int], out: list[Output], **what: Any,
+) -> str:  # fmt: skip
+    """A command to one node without a decision record; returns its id."""
     said = Command(
-        id=f"{state.incarnation}.{state.partition}.{offset}.{seat.name}.{decider}",
+        id=f"{state.incarnation}.{state.partition}.{cause.offset}.{seat.name}.{decider}",
         node=seat.name,
         decider=decider,
         cause=cause,
-        expires_log_ms=log_ms + state.law.loop.command_ttl_ms,
+        expires_log_ms=cause.log_ms + state.law.loop.command_ttl_ms,
         reason=reason,
         terms=terms,
         **what,
     )
-    columns = {name: [value] for name, value in terms.items()}
-    decided = Decision(decider, cause, (seat.name,), (reason,), columns, (said.id,))
-    out.append(Output("commands", key, said, offset, seat.name, decider))
-    out.append(Output("decisions", key, decided, offset, seat.name, decider))
+    out.append(Output("commands", seat.name.encode(), said, cause.offset, seat.name, decider))
+    return said.id
 
 
 def decision(
     cause: Cause, decider: Decider, nodes: tuple[str, ...], outcome: tuple[str, ...],
-    columns: dict[str, list[int]], out: list[Output],
+    columns: dict[str, list[int]], out: list[Output], command_ids: tuple[str, ...] = (),
 ) -> None:  # fmt: skip
-    """One line of the audit log that goes with no command; a tick's has no key."""
-    record = Decision(decider, cause, nodes, outcome, columns)
+    """One line of the audit log, a tick's or one that goes with no command; it has no key."""
+    record = Decision(decider, cause, nodes, outcome, columns, command_ids)
     out.append(Output("decisions", b"", record, cause.offset, "", decider))

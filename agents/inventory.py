@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import law
+from agents import law, machine
 from agents.classes import HIGH, HOST, MID, priority_of, roles_of
 from agents.lending.reserved import reserved, said_cpu_milli
 from agents.table import ABSENT, Field, Ints
@@ -78,6 +78,7 @@ def apply(state: PartitionState, record: Inventory) -> bool:
     nodes["pods_rev"][row] = _within(record.pods_rev)
     nodes["allocated"][row] = 0
     _facts(state, row, pods)
+    machine.note(state, seat, record, pods)
     return _own_policy(state, seat, record)
 
 

@@ -78,6 +78,12 @@ class Laws:
         """Every effective policy, by number."""
         return (each.policy for each in self._found)
 
+    def choice(self, key: str, value: str) -> Bools:
+        """Whether ``section.key`` is ``value``, of every effective policy."""
+        section, _, name = key.partition(".")
+        said = [getattr(getattr(each.policy, section), name) == value for each in self._found]
+        return np.array(said, dtype=np.bool_)
+
 
 def enact(state: PartitionState, published: Published | None) -> list[str]:
     """Put a policy in force on every node, those that are known and those that come.
@@ -97,6 +103,7 @@ def settle(state: PartitionState, seat: Seat) -> tuple[str, ...]:
             state.nodes["policy_no"][other.row] = laws.number(other)
     number = laws.number(seat)
     state.nodes["policy_no"][seat.row] = number
+    state.nodes["isolate_looked"][seat.row] = 0
     return laws.refused(number)
 
 
@@ -130,3 +137,11 @@ def switch(state: PartitionState, rows: Ints, key: str) -> Bools:
     """A switch ``section.key`` as it stands on each of ``rows`` [n]."""
     result: Bools = column(state, rows, key) != 0
     return result
+
+
+def choice(state: PartitionState, rows: Ints, key: str, value: str) -> Bools:
+    """Whether ``section.key`` is ``value`` on each of ``rows`` [n]."""
+    chosen = state.laws.choice(key, value)
+    if len(chosen) == 1:
+        return chosen.repeat(len(rows))
+    return chosen.take(state.nodes["policy_no"].take(rows))

@@ -16,22 +16,26 @@ import msgspec
 import numpy as np
 
 from agents import (
+    burst,
     capacity,
     evict_cpu,
     evict_memory,
     fold,
     interference,
     inventory,
+    isolate,
     law,
+    machine,
     reservation,
     suppress,
+    suppress_cpuset,
     windows,
 )
 from agents.table import ABSENT, Array, Ints, Table, spans
 from schemas.policy import Policy, Published
 from schemas.records import FleetFacts
 
-IMAGE_VERSION = 2
+IMAGE_VERSION = 3  # raised with every change of what an image holds
 ROOM_STEP = 8
 """Slots are given in spans of a multiple of this."""
 GROWTH = 4
@@ -39,9 +43,12 @@ GROWTH = 4
 SMALLEST = 8
 """Rows and slots of an arena that has just been made."""
 
+_NO_CONTENT = ("node.start", "node.room", "node.policy_no", "node.isolate_looked")
+"""Where it lies, and what is only noted down until the next tick."""
 _MODULES = (
     inventory, law, fold, windows, suppress, evict_memory, evict_cpu, capacity, reservation,
     interference,
+    machine, suppress_cpuset, burst, isolate,
 )  # fmt: skip
 NODE_FIELDS = tuple(field for module in _MODULES for field in module.NODE_FIELDS)
 POD_FIELDS = tuple(field for module in _MODULES for field in module.POD_FIELDS)
@@ -53,8 +60,8 @@ class Seat:
     """
 
     __slots__ = (
-        "annotation", "base_ms", "boot", "labels", "mono_us", "name", "retired", "row", "seen_ms",
-        "seq", "uids",
+        "annotation", "base_ms", "boot", "cpus", "labels", "machine", "mono_us", "name", "retired",
+        "row", "seen_ms", "seq", "uids",
     )  # fmt: skip
 
     def __init__(self, name: str, row: int, seen_ms: int) -> None:
@@ -69,6 +76,8 @@ class Seat:
         self.uids: tuple[str, ...] = ()
         self.labels: dict[str, str] = {}
         self.annotation = ""
+        self.machine = machine.Machine()
+        self.cpus: tuple[int, ...] = ()  # best effort is bound to; none: not bound so
 
 
 class PartitionState:
@@ -186,7 +195,7 @@ class PartitionState:
     def _image(self, seats: list[tuple[bytes, Seat]]) -> tuple[dict[str, Any], dict[str, Array]]:
         rows = np.array([seat.row for _, seat in seats], dtype=np.int64)
         arrays = {f"node.{k}": v for k, v in self.nodes.copy_rows(rows).items()}
-        for name in ("node.start", "node.room", "node.policy_no"):  # where it lies is no content
+        for name in _NO_CONTENT:
             arrays[name] = np.zeros_like(arrays[name])
         slots, _, _ = self.slots_of(rows)
         arrays |= {f"pod.{k}": v for k, v in self.pods.copy_rows(slots).items()}
@@ -277,6 +286,8 @@ def _seat_out(seat: Seat) -> dict[str, Any]:
         "uids": list(seat.uids),
         "labels": dict(seat.labels),
         "annotation": seat.annotation,
+        "machine": msgspec.to_builtins(seat.machine),
+        "cpus": list(seat.cpus),
     }
 
 
@@ -287,4 +298,6 @@ def _seat_in(said: dict[str, Any], row: int) -> Seat:
     seat.seq, seat.mono_us, seat.base_ms = said["seq"], said["mono_us"], said["base_ms"]
     seat.uids = tuple(said["uids"])
     seat.labels, seat.annotation = dict(said["labels"]), said["annotation"]
+    seat.machine = msgspec.convert(said["machine"], machine.Machine)
+    seat.cpus = tuple(said["cpus"])
     return seat

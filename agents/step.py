@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from agents import (
+    burst,
     capacity,
     evict_cpu,
     evict_memory,
     health,
     interference,
+    isolate,
     reports,
     suppress,
     tick_view,
@@ -65,6 +67,7 @@ def _decide_samples(state: PartitionState, wave: Wave, out: list[Output]) -> Non
         evict_memory.decide(state, wave, folded, out)
         evict_cpu.decide(state, wave, folded, out)
         interference.note(state, folded)
+        burst.note(state, folded)
 
 
 def _decide_tick(state: PartitionState, offset: int, out: list[Output]) -> None:
@@ -73,5 +76,6 @@ def _decide_tick(state: PartitionState, offset: int, out: list[Output]) -> None:
     ticks.renew(state, offset, out)
     view = tick_view.look(state, offset)
     capacity.decide(state, view, out)
+    isolate.decide(state, view, out)
     reports.report(state, view, out)
     health.report(state, view, out)

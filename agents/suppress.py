@@ -1,7 +1,7 @@
 """CPU that best-effort work may use on a node: the peer's formula, once a sample, at once.
 
-`agents.step` calls `decide` for each wave. Formula: koordinator
-`qosmanager/plugins/cpusuppress/cpu_suppress.go`; amounts are millicores.
+`agents.step` calls `decide` for each wave. Formulas: `agents.allowance`; where the policy bounds by
+CPU set, `agents.suppress_cpuset` chooses the CPUs. Amounts are millicores.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import emit, fold, law
-from agents.table import ABSENT, Array, Bools, Field, Ints
+from agents import emit, fold, law, suppress_cpuset
+from agents.allowance import adjust, allow, floor_of
+from agents.table import ABSENT, Bools, Field, Ints
 
 if TYPE_CHECKING:
     from agents.log import Output
@@ -28,39 +29,6 @@ CORE_MILLI = 1000
 TERMS = ("capacity", "online", "host", "system", "reserved", "allow", "in_force", "floor")
 
 
-def allow(
-    capacity: Array, threshold_percent: Array | int, online: Array, host: Array, system: Array,
-    reserved: Array,
-) -> Array:  # fmt: skip
-    """Capacity x threshold - online - host applications - max(system, reserved); may be < 0."""
-    share = capacity * threshold_percent // 100
-    return share - online - host - np.maximum(system, reserved)
-
-
-def floor_of(capacity: Array, floor_milli: Array | int, floor_percent: Array | int) -> Array:
-    """What best-effort work keeps whatever the sum says."""
-    result: Array = np.maximum(floor_milli, capacity * floor_percent // 100)
-    return result
-
-
-def adjust(
-    capacity: Array, wanted: Array, in_force: Array, floor: Array, ignore_permille: Array | int,
-    raise_permille: Array | int,
-) -> Array:  # fmt: skip
-    """The next target, from the one in force (-1: none), all in one unit.
-
-    Small changes are ignored except to the floor; a step up is bounded, except from none; down is
-    at once. From none any bound is applied, however small: none is no small distance from a bound.
-    """
-    wanted = np.maximum(wanted, floor)
-    step = wanted - in_force
-    bounded = in_force >= 0
-    small = np.abs(step) * 1000 < capacity * ignore_permille
-    ceiling = in_force + capacity * raise_permille // 1000
-    result = np.where(bounded, np.minimum(wanted, ceiling), wanted)
-    return np.where(bounded & small & (wanted != floor), in_force, result)
-
-
 def decide(state: PartitionState, wave: Wave, folded: fold.Folded, out: list[Output]) -> None:
     """Commands of this wave, and the decision record beside each."""
     nodes, rows = state.nodes, folded.rows
@@ -69,7 +37,8 @@ def decide(state: PartitionState, wave: Wave, folded: fold.Folded, out: list[Out
     enabled, ignore_permille = terms["enabled"] != 0, terms["ignore_permille"]
     whole = -(-capacity // CORE_MILLI) * CORE_MILLI
     said, said_ms = nodes["said_milli"].take(rows), nodes["said_milli_ms"].take(rows)
-    in_force = np.where(folded.quota_known, folded.quota_milli, said)
+    by_cpuset = suppress_cpuset.bound(state, rows)
+    in_force = np.where(folded.quota_known & ~by_cpuset, folded.quota_milli, said)
     terms["in_force"] = in_force
     if state.policy is None:
         target, sure = terms["floor"], capacity >= 0
@@ -84,8 +53,10 @@ def decide(state: PartitionState, wave: Wave, folded: fold.Folded, out: list[Out
     moved = far | ((target != said) & (target == terms["floor"]))
     due = folded.log_ms - said_ms >= state.law.loop.refresh_ms
     astray = _astray(state, folded, said, said_ms, np.maximum(whole * ignore_permille, 1))
-    send = sure & ((said < 0) | moved | due | astray)
+    others = suppress_cpuset.choose(state, wave, folded, by_cpuset, target, sure)
+    send = sure & ((said < 0) | moved | due | (astray & ~by_cpuset) | others)
     send &= enabled | (nodes["said_free"].take(rows) == 0)
+    terms["others"] = others.astype(np.int64)
     _say(state, wave, folded, target, said, terms, send, out)
 
 
@@ -140,9 +111,15 @@ def _say(
     columns["target"] = target[chosen].tolist()
     before, enabled = said[chosen].tolist(), terms["enabled"][chosen]
     for i, at in enumerate(chosen.tolist()):
-        one = {name: values[i] for name, values in columns.items()}
+        one, cpus = {name: values[i] for name, values in columns.items()}, wave.seats[at].cpus
         reason = _reason(state, one, before[i]) if enabled[i] else "disabled"
-        emit.command(state, wave, at, "suppress", reason, one, out, allow_milli=one["target"])
+        if reason == "refresh" and terms["others"][at]:
+            reason = "other_cpus"
+        if cpus:
+            one["cpus"] = len(cpus)
+        emit.command(
+            state, wave, at, "suppress", reason, one, out, allow_milli=one["target"], cpus=cpus
+        )
     rows = folded.rows[chosen]
     state.nodes["said_milli"][rows] = target[chosen]
     state.nodes["said_milli_ms"][rows] = folded.log_ms[chosen]

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from agents.allowance import adjust
 from agents.cpuset import Pins, Processors, choose, lendable, wanted_cpus
-from agents.suppress import adjust
 from agents.table import Ints
 
 CORE_MILLI = 1000
@@ -59,7 +59,7 @@ def quota_us(
     capacity_milli: Ints, allow_milli: Ints, in_force_us: Ints, floor_us: int, ignore_permille: int,
     raise_permille: int,
 ) -> Ints:  # fmt: skip
-    """The next quota [n] by `agents.suppress.adjust`, with capacity in whole cores."""
+    """The next quota [n] by `agents.allowance.adjust`, with capacity in whole cores."""
     whole_us = -(-capacity_milli // CORE_MILLI) * PERIOD_US
     wanted_us = allow_milli * (PERIOD_US // CORE_MILLI)
     floor = np.full_like(wanted_us, floor_us)

@@ -16,6 +16,16 @@ PriorityClass = Literal["prod", "mid", "batch", "free", ""]
 
 
 @dataclass(frozen=True, slots=True)
+class BurstWish:
+    """What a pod says of its own CPU burst; null: as the policy says. A period of -1 has no end."""
+
+    policy: Literal["none", "cpu_burst_only", "cfs_quota_burst_only", "auto"] | None = None
+    cpu_burst_percent: Int64 | None = None
+    quota_burst_percent: Int64 | None = None
+    quota_burst_period_s: Int64 | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PodFact:
     """What is known of one pod or host application; amounts of its own priority class."""
 
@@ -34,6 +44,8 @@ class PodFact:
     evictable: bool = True  # an opt-out, honoured by every eviction
     terminating: bool = False
     numa_nodes: tuple[Int64, ...] = ()  # zones it is bound to; empty: all
+    cpus: tuple[Int64, ...] = ()  # pinned to it; empty: it runs anywhere
+    cpu_burst: BurstWish | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +55,26 @@ class Zone:
     name: str
     cpu_milli: Int64
     memory_bytes: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTopology:
+    """The online CPUs of a node, side by side, by the kernel's numbers; core within its socket."""
+
+    cpu: tuple[Int64, ...]
+    core: tuple[Int64, ...]
+    socket: tuple[Int64, ...]
+    numa: tuple[Int64, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResctrlFacts:
+    """What the kernel lets divide of the last-level caches; a mask of 0: no cache ways."""
+
+    cbm_mask: Int64
+    domain_ids: tuple[Int64, ...] = ()  # of the caches, and of memory bandwidth
+    bandwidth: bool = False
+    amd: bool = False  # bandwidth in AMD's unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +100,6 @@ class Inventory:
     third_party_cpu_milli: Int64 = 0  # batch that another system has already given away
     third_party_memory_bytes: Int64 = 0
     zones: tuple[Zone, ...] = ()
+    topology: CpuTopology | None = None  # None: not known
+    resctrl: ResctrlFacts | None = None  # None: the kernel has none, or it is not mounted
+    system_cpus: str = ""  # a list; of the daemons of class SYSTEM alone

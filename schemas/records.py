@@ -12,15 +12,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from schemas.facts import BurstWish as BurstWish
+from schemas.facts import CpuTopology as CpuTopology
 from schemas.facts import Int64 as Int64
 from schemas.facts import Inventory as Inventory
 from schemas.facts import PodFact as PodFact
 from schemas.facts import PriorityClass as PriorityClass
 from schemas.facts import Qos as Qos
+from schemas.facts import ResctrlFacts as ResctrlFacts
 from schemas.facts import Zone as Zone
+from schemas.isolation import IsolationSettings as IsolationSettings
 
 Decider = Literal[
-    "suppress", "evict_memory", "evict_cpu", "capacity", "reservation", "interference", "health"
+    "suppress", "evict_memory", "evict_cpu", "isolate", "capacity", "reservation",
+    "interference", "health",
 ]  # fmt: skip
 
 
@@ -75,10 +80,11 @@ class Cause:
 class Command:
     """Desired state of one knob of one node; order is (incarnation, offset) of its cause.
 
-    ``suppress``: best-effort work may use ``allow_milli`` of CPU. ``evict_memory``: the pods in
-    ``pods`` are to go, to free ``release_bytes``; ``evict_cpu``: they go for requested CPU, see
-    ``terms``. Valid until ``expires_log_ms`` unless renewed
-    by a `Lease` of its partition; an eviction is never renewed.
+    ``suppress``: best-effort work may use ``allow_milli`` of CPU; with ``cpus`` it runs on these,
+    and a node that can bind it to them sets no quota. ``evict_memory``: the pods in ``pods`` are
+    to go, to free ``release_bytes``; ``evict_cpu``: they go for requested CPU, see ``terms``.
+    ``isolate``: the groups of the node get ``settings``. Valid until ``expires_log_ms`` unless
+    renewed by a `Lease` of its partition; an eviction is never renewed.
     """
 
     id: str
@@ -92,6 +98,8 @@ class Command:
     release_bytes: Int64 = 0
     dry_run: bool = False
     terms: dict[str, Int64] = field(default_factory=dict)
+    cpus: tuple[Int64, ...] = ()
+    settings: IsolationSettings | None = None
 
 
 @dataclass(frozen=True, slots=True)

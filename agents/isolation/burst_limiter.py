@@ -27,8 +27,9 @@ def start(size: Ints) -> Ints:
 
 
 def spend(
-    tokens: Ints, size: Ints, usage_percent: Ints, elapsed_ms: Ints, saving_below_percent: int
-) -> Ints:
+    tokens: Ints, size: Ints, usage_percent: Ints, elapsed_ms: Ints,
+    saving_below_percent: Ints | int,
+) -> Ints:  # fmt: skip
     """Tokens after ``elapsed_ms`` at this usage, in percent of the limit [n].
 
     Use above the limit spends, clear use below it saves, between the two nothing happens, nor

@@ -53,8 +53,8 @@ def merge(node: BurstConfig, pod: BurstConfig | None) -> BurstConfig:
 
 
 def node_state(
-    cpus: Ints, pinned_milli: Ints, node_milli: Ints, outside_milli: Ints, threshold_percent: int,
-    cooling_percent: int,
+    cpus: Ints, pinned_milli: Ints, node_milli: Ints, outside_milli: Ints,
+    threshold_percent: Ints | int, cooling_percent: Ints | int,
 ) -> Ints:  # fmt: skip
     """State of the shared CPUs of each node [n].
 
@@ -100,8 +100,9 @@ def operation(
 
 
 def quota_us(
-    limit_milli: Ints, now_us: Ints, percent: Ints, what: Ints, up_percent: int, down_percent: int
-) -> Ints:
+    limit_milli: Ints, now_us: Ints, percent: Ints, what: Ints, up_percent: Ints | int,
+    down_percent: Ints | int,
+) -> Ints:  # fmt: skip
     """The next quota of each container [n], between its base and its ceiling.
 
     Without a limit the quota in force stays. A ceiling below the base is the base.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.suppress import adjust
+from agents.allowance import adjust
 from schemas.records import Command, PolicyRecord
 from tests.agents.worlds import CAPACITY_MILLI, WARM, Node, World, best_effort, of, online
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import agents.allowance
 import agents.capacity
 import agents.evict_memory
 import agents.eviction.gate
@@ -63,7 +64,7 @@ def answers_are_not_remembered(patch: Patch) -> None:
 
 
 def online_use_is_not_subtracted(patch: Patch) -> None:
-    real = agents.suppress.allow
+    real = agents.allowance.allow
 
     def allow(capacity: Any, percent: int, online: Any, *others: Any) -> Any:
         return real(capacity, percent, online * 0, *others)
@@ -72,7 +73,7 @@ def online_use_is_not_subtracted(patch: Patch) -> None:
 
 
 def what_fell_never_rises(patch: Patch) -> None:
-    real = agents.suppress.adjust
+    real = agents.allowance.adjust
 
     def adjust(capacity: Any, wanted: Any, in_force: Any, *others: Any) -> Any:
         target = real(capacity, wanted, in_force, *others)

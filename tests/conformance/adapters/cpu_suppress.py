@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from agents import suppress_pass
+from agents.allowance import allow, floor_of
 from agents.cpuset import Pins, Processors, select
-from agents.suppress import allow, floor_of
 from agents.suppress_pass import RECOVERED, UNSET, USING, Bounds, Facts, Manners
 from tests.conformance.adapters.common import Adapter, Vector, array
 

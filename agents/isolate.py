@@ -1,0 +1,185 @@
+"""Isolation settings of each node: said when they change, and again now and then.
+
+`agents.step` calls `decide` at each tick. A node is looked at when its inventory, its policy or a
+pod's burst changed; it is told only when what follows differs from what stands. Nothing is said
+to a node on which nothing was ever switched on; where all is switched off again, one command with
+empty settings gives everything back. Laws: `agents.isolation`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from agents import burst, emit, guards
+from agents.isolation import columns
+from agents.isolation.columns import Common
+from agents.isolation.memory_qos import NO_LIMIT, TIERS
+from agents.table import ABSENT, Array, Field, Ints
+from schemas.records import IsolationSettings
+
+if TYPE_CHECKING:
+    from agents.log import Output
+    from agents.state import PartitionState
+    from agents.tick_view import TickView
+
+NODE_FIELDS = (
+    Field("isolate_looked", np.int8),  # 0: something changed since it was looked at
+    Field("isolate_said"),  # digest of the settings that stand; 0: none
+    Field("isolate_ms", fill=ABSENT),  # log time when they were said
+)
+POD_FIELDS: tuple[Field, ...] = ()
+NOTHING = IsolationSettings()
+DIGEST_BYTES = 8  # of a column of integers
+
+
+def decide(state: PartitionState, view: TickView, out: list[Output]) -> None:
+    """Commands of this tick, and one decision record for all of them."""
+    burst.look(state, view)
+    nodes, rows = state.nodes, view.rows
+    said, said_ms = nodes["isolate_said"].take(rows), nodes["isolate_ms"].take(rows)
+    refresh_ms = state.law.loop.refresh_ms
+    due = guards.due(view.log_ms, said_ms, nodes["phase"].take(rows), refresh_ms) & (said != 0)
+    todo = (due | (nodes["isolate_looked"].take(rows) == 0)) & ~view.silent
+    todo &= nodes["pods_rev"].take(rows) >= 0
+    chosen = np.flatnonzero(todo)
+    if not len(chosen):
+        return
+    nodes["isolate_looked"][rows[chosen]] = 1
+    lines: list[tuple[str, str, str, dict[str, int]]] = []
+    numbers = nodes["policy_no"].take(rows[chosen])
+    for number in np.unique(numbers).tolist():
+        common = columns.common(state.laws[number])
+        mine = chosen[numbers == number]
+        if common.idle:
+            mine = mine[said[mine] != 0]
+        if len(mine):
+            _tell(state, view, mine, common, due, lines, out)
+    if lines:
+        names, reasons, ids, terms = zip(*sorted(lines, key=lambda line: line[0]), strict=True)
+        table = {name: [one[name] for one in terms] for name in terms[0]}
+        emit.decision(view.cause, "isolate", names, reasons, table, out, ids)
+
+
+def _tell(
+    state: PartitionState, view: TickView, chosen: Ints, common: Common, due: Array,
+    lines: list[tuple[str, str, str, dict[str, int]]], out: list[Output],
+) -> None:  # fmt: skip
+    """The nodes ``chosen`` of one policy, each told if it has something to hear."""
+    nodes, rows = state.nodes, view.rows[chosen]
+    said = nodes["isolate_said"].take(rows).tolist()
+    for i, settings in enumerate(_settings(state, view, chosen, common)):
+        digest = _digest(settings)
+        at, row = int(chosen[i]), int(rows[i])
+        if digest == said[i] and not (digest and due[at]):
+            continue
+        reason = "changed" if said[i] else "first"
+        if digest in (0, said[i]):
+            reason = "refresh" if digest else "released"
+        seat = view.seats[at]
+        terms = {
+            "pods": len(settings.pods),
+            "classes": len(settings.classes),
+            "knobs": _count(settings),
+            "burst_state": int(nodes["burst_state"][row]),
+        }
+        command_id = emit.order(
+            state, seat, view.cause, "isolate", reason, terms, out, settings=settings
+        )
+        nodes["isolate_said"][row], nodes["isolate_ms"][row] = digest, view.log_ms
+        lines.append((seat.name, reason, command_id, terms))
+
+
+def _settings(
+    state: PartitionState, view: TickView, chosen: Ints, common: Common
+) -> list[IsolationSettings]:
+    """What each node ``chosen`` gets; all of one policy."""
+    if common.idle:
+        return [NOTHING] * len(chosen)
+    nodes, rows = state.nodes, view.rows[chosen]
+    seats = [view.seats[at] for at in chosen.tolist()]
+    policy = state.laws[int(nodes["policy_no"][rows[0]])]
+    slots, owner, _ = state.slots_of(rows)
+    qos = state.pods["qos"].take(slots).astype(np.int64)
+    capacity = nodes.take("capacity", rows)
+    pods: dict[str, Ints] = {}
+    tiers: dict[str, Array] = {}
+    if common.memory:
+        allocatable = np.maximum(capacity - nodes.take("reserved", rows), 0)[:, 1]
+        request = state.pods.take("request", slots)[:, 1]
+        limit = state.pods.take("limit", slots)[:, 1]
+        pods = columns.memory(policy, qos, request, limit, allocatable.take(owner))
+        tiers = columns.tier_memory(owner, qos, pods, len(rows))
+    if common.burst:
+        pods |= burst.columns(state, rows, [seat.machine.wishes for seat in seats], slots, owner)
+    daemons = columns.daemons(policy, capacity)
+    ends = np.searchsorted(owner, np.arange(len(rows) + 1)).tolist()
+    found = []
+    for i, seat in enumerate(seats):
+        facts = seat.machine.resctrl
+        here = slice(ends[i], ends[i + 1])
+        uids, knobs = _of_pods(seat.uids, {name: each[here] for name, each in pods.items()})
+        found.append(
+            IsolationSettings(
+                classes=common.classes,
+                pods=uids,
+                pod_knobs=knobs,
+                tiers=_of_tiers(common, {name: each[i] for name, each in tiers.items()}),
+                daemons=daemons[i],
+                schemata=columns.schemata(policy, facts) if facts and common.resctrl else {},
+                bandwidths=common.bandwidths,
+            )
+        )
+    return found
+
+
+def _of_pods(
+    uids: tuple[str, ...], pods: dict[str, Ints]
+) -> tuple[tuple[str, ...], dict[str, list[int | None]]]:
+    """Pods of which something is set, and the columns in which something is."""
+    kept = {name: each for name, each in pods.items() if (each != ABSENT).any()}
+    if not kept:
+        return (), {}
+    some = np.zeros(len(uids), dtype=np.bool_)
+    for each in kept.values():
+        some |= each != ABSENT
+    places = np.flatnonzero(some).tolist()
+    knobs = {name: [_said(int(each[at])) for at in places] for name, each in kept.items()}
+    return tuple(uids[at] for at in places), knobs
+
+
+def _said(value: int) -> int | None:
+    if value == ABSENT:
+        return None
+    return columns.UNLIMITED if value == NO_LIMIT else value
+
+
+def _of_tiers(common: Common, memory: dict[str, Ints]) -> dict[str, dict[str, int]]:
+    """The policy's part of the groups above the pods, and the sums over this node's pods."""
+    found = {}
+    for place, tier in enumerate(TIERS):
+        sums = {name: int(each[place]) for name, each in memory.items() if each[place] != ABSENT}
+        knobs = common.tiers.get(tier, {}) | sums
+        if knobs:
+            found[tier] = knobs
+    return found
+
+
+def _count(settings: IsolationSettings) -> int:
+    """Values that are set, of whatever group."""
+    groups = (settings.classes, settings.tiers, settings.bandwidths)
+    tables = chain.from_iterable(each.values() for each in groups)
+    of_pods = sum(len(each) - each.count(None) for each in settings.pod_knobs.values())
+    return sum(map(len, tables)) + of_pods + len(settings.daemons) + len(settings.schemata)
+
+
+def _digest(settings: IsolationSettings) -> int:
+    """Not 0 but for empty settings."""
+    if settings == NOTHING:
+        return 0
+    whole = hashlib.sha256(msgspec.json.encode(settings)).digest()
+    return int.from_bytes(whole[:DIGEST_BYTES], "little", signed=True) or 1
