@@ -20,6 +20,7 @@ RULES = {
     "some of it goes elsewhere",
     "capacity": "capacity - margins - max(system, reserved) - need of online pods; down at once, "
     "up slowly, held where the number cannot be trusted",
+    "isolate": "what policy and class ask for each group of the node, all of it each time",
     "health": "a policy that may not run changes nothing; the last good one stays",
 }
 """The rule behind each decider, in words."""
@@ -32,6 +33,9 @@ REASONS = {
     "floor": "nothing is left to give, so it is held at its floor",
     "lower": "others need more, so it was lowered at once",
     "raise": "there is room again, so it rises in bounded steps",
+    "other_cpus": "best-effort work has to run on other CPUs than before",
+    "changed": "policy, pods or their burst changed since",
+    "released": "all of it was switched off here, so what was found is given back",
     "fall": "less can be lent, so it fell at once",
     "steady": "nothing changed, it was said again",
     "cold": "the history is too short to trust, so no more is offered than is lent",
