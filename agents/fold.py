@@ -208,7 +208,8 @@ def _fold_pods(state: PartitionState, folded: Folded) -> Array:
     ):  # fmt: skip
         np.multiply(values, mask, out=cells[cell])
     cells[NEED:] = 0
-    cells[NEED : NEED_B + 1, needy], cells[LONG:, needy] = need.T, long.T
+    cells[NEED, needy], cells[NEED_B, needy] = need[:, 0], need[:, 1]
+    cells[LONG, needy], cells[LONG_B, needy] = long[:, 0], long[:, 1]
     return _sums_by_node(table, owner, len(folded.rows))
 
 
@@ -229,7 +230,8 @@ def _needs(
         )
     )  # fmt: skip
     need = needs.by_policy(law.columns(state, rows, needs.POLICY_KEYS), short, request, lse)
-    return need, needs.by_usage(long, request, lse) * prod[:, None]
+    long = needs.by_usage(long, request, lse)
+    return need, long if prod.all() else long * prod[:, None]
 
 
 def _sums_by_node(table: Array, owner: Ints, nodes: int) -> Array:

@@ -129,8 +129,9 @@ def column(state: PartitionState, rows: Ints, key: str) -> Ints:
 
 
 def columns(state: PartitionState, rows: Ints, keys: tuple[str, ...]) -> Ints:
-    """[n, k] of several keys, as `column` gives each."""
-    return np.stack([column(state, rows, key) for key in keys], axis=1)
+    """[n, k] of several keys, as `column` gives each; [1, k] while one policy holds on all."""
+    one = rows if len(state.laws) > 1 else rows[:1]
+    return np.stack([column(state, one, key) for key in keys], axis=1)
 
 
 def switch(state: PartitionState, rows: Ints, key: str) -> Bools:

@@ -40,8 +40,8 @@ def line_of(peak: Array, margin_percent: Ints) -> Ints:
     """[n, 2] milli and bytes from peaks in milli and KiB, with margins [n]; ABSENT stays."""
     line = peak.astype(np.int64) * (100 + margin_percent[:, None]) // 100
     line[:, 1] *= windows.BYTES_PER_KIB
-    result: Ints = np.where(peak >= 0, line, ABSENT)
-    return result
+    line[peak < 0] = ABSENT
+    return line
 
 
 def expected(peak: Array, request: Ints, warm: Bools, margin_percent: Ints) -> Ints:
@@ -51,6 +51,8 @@ def expected(peak: Array, request: Ints, warm: Bools, margin_percent: Ints) -> I
     young, the larger of request and line.
     """
     line = line_of(peak, margin_percent)
+    if warm.all():
+        return line
     result: Ints = np.where(warm[:, None] | (line < 0), line, np.maximum(line, request))
     return result
 

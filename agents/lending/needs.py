@@ -22,8 +22,10 @@ def by_usage(usage: Array, request: Array, lse: Bools) -> Ints:
 
     LSR gives its idle CPU back, as LS does.
     """
-    need: Ints = np.where(usage >= 0, usage, request)
-    need[:, 0] = np.where(lse, request[:, 0], need[:, 0])
+    known = usage >= 0
+    need: Ints = usage.copy() if known.all() else np.where(known, usage, request)
+    if lse.any():
+        need[lse, 0] = request[lse, 0]
     return need
 
 

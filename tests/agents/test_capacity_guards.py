@@ -76,6 +76,10 @@ class Guards(RuleBasedStateMachine):
         before, before_ms = self.offer, self.world.state.tick_ms
         decided = self.world.value(self.node, "offer_ms")
         out = of(self.world.tick(after_ms, *side), "capacity")
+        if b"n0" not in self.world.state.seats:  # silent for an hour, and forgotten
+            self.world.know(self.node)
+            self.offer = self.world.value(self.node, "offer")
+            return
         if self.world.value(self.node, "offer_ms") == decided and not out:
             return  # a tick too early to decide
         row = np.array([self.world.state.seats[b"n0"].row])

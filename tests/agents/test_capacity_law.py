@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.capacity_terms import MARGINS, MID_TERMS, TERMS
@@ -284,6 +284,7 @@ def figures(one: Capacity) -> tuple[int, ...]:
     )  # fmt: skip
 
 
+@settings(max_examples=25, deadline=None)
 @given(USES, st.randoms(use_true_random=False))
 def test_order_of_nodes_changes_nothing_and_more_use_lends_no_more(
     uses: list[tuple[int, int]], random: Any
