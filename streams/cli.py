@@ -33,6 +33,7 @@ COMMANDS: dict[str, About] = {
     "fleet": About("Second stage: what no single partition knows.", "streams"),
     "topics": About("Create, list, describe and read the topics.", ""),
     "policy": About("Check and publish policies.", ""),
+    "explain": About("Say why a node is treated as it is.", ""),
     "node": About("The agent of one machine: measure and obey.", "node"),
     "simulate": About("A simulated fleet driven by real traces.", "node"),
     "bridge": About("Tell the schedulers what may be lent.", "bridge"),
