@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from agents.prediction.short_term import Worth
-from agents.table import Bools, Ints
+from agents.table import Array, Bools, Ints
 from tests.bench import reservation_policies as policies
 from tests.bench.common import Goal, finish, say
 
@@ -29,13 +29,14 @@ SUFFIX = "_pct_x100"
 NOTHING = 65_535
 GROUPS, OF = 50, 20
 PRICES = tuple(
-    map(float, (16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 47, 50, 55, 60))
+    map(float, (4, 8, 12, 16, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 47, 50, 55, 60))
 )
 SHIPPED = 40.0
 WORTH = Worth(price=SHIPPED, recent_share=0.2, peak_fraction=0.999, higher_share=0.03)
 RECENT = 3
 SHARE_MOST, VIOLATIONS_MOST, NODE_MOST = 0.95, 1.0, 0.01
 """The bar: reserved share and violations as parts of policy a's; percent of a node's steps."""
+TINY = 1e-9
 LONG = 3 * policies.DAY
 
 
@@ -68,6 +69,11 @@ def score(usage: Ints, reserved: Ints) -> Score:
     )
 
 
+def part(one: float, whole: float) -> float:
+    """One as a part of the whole; finite where the whole is nothing."""
+    return one / max(whole, TINY)
+
+
 def _on_nodes(usage: Ints, reserved: Ints) -> float | None:
     if len(usage) < OF:
         return None
@@ -97,17 +103,18 @@ def judge(usage: Ints, largest: Ints, ours: list[Ints]) -> dict[str, Any]:
             t, j = on_tuned[i], on_judged[i]
             mark = " *" if i == chosen else ("  shipped" if price == SHIPPED else "")
             say(
-                f"    {price:5.0f}       {t.reserved / a_tuned.reserved:.3f} / "
-                f"{j.reserved / a.reserved:.3f}                  "
-                f"{t.violations / a_tuned.violations:.3f} / {j.violations / a.violations:.3f}"
+                f"    {price:5.0f}       {part(t.reserved, a_tuned.reserved):.3f} / "
+                f"{part(j.reserved, a.reserved):.3f}                  "
+                f"{part(t.violations, a_tuned.violations):.3f} / "
+                f"{part(j.violations, a.violations):.3f}"
                 f"              {'-' if j.node is None else f'{j.node:.3f}'}{mark}"
             )
         for label, i in (("tuned", chosen), ("shipped", PRICES.index(SHIPPED))):
             one = on_judged[i]
             result[f"{side}_{label}"] = {
                 "price": PRICES[i],
-                "share_of_a": round(one.reserved / a.reserved, 4),
-                "violations_of_a": round(one.violations / a.violations, 4),
+                "share_of_a": round(part(one.reserved, a.reserved), 4),
+                "violations_of_a": round(part(one.violations, a.violations), 4),
                 "node_percent": one.node,
             }
     return result
@@ -116,7 +123,8 @@ def judge(usage: Ints, largest: Ints, ours: list[Ints]) -> dict[str, Any]:
 def _tune(a: Score, ours: list[Score]) -> int:
     """The middle one of the prices that keep the bar, the lower of two, or the nearest to it."""
     worst = [
-        max(one.reserved / a.reserved / SHARE_MOST, one.violations / a.violations) for one in ours
+        max(part(one.reserved, a.reserved) / SHARE_MOST, part(one.violations, a.violations))
+        for one in ours
     ]
     good = [i for i, ratio in enumerate(worst) if ratio <= 1]
     return good[(len(good) - 1) // 2] if good else int(np.argmin(worst))
@@ -151,8 +159,13 @@ def members(folder: Path) -> dict[str, Ints]:
     for path in sorted(folder.glob("*.npz")):
         with np.load(path, allow_pickle=False) as file:
             for name in sorted(file.files):
-                array = file[name] if name.endswith(SUFFIX) else np.empty(0)
-                if array.dtype == np.uint16 and array.ndim == 2 and array.shape[0] > 1:
+                array: Array = file[name] if name.endswith(SUFFIX) else np.empty(0)
+                if (
+                    array.dtype == np.uint16
+                    and array.ndim == 2
+                    and array.shape[0] > 1
+                    and array.shape[1] > policies.LEAST
+                ):
                     cut = np.minimum(array.astype(np.int64), policies.WHOLE)
                     usage = np.where(array == NOTHING, policies.MISSING, cut)
                     found[f"{path.stem}:{name.removesuffix(SUFFIX)}"] = usage
