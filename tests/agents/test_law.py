@@ -18,6 +18,15 @@ from tests.agents.worlds import GIB, PARTITION, Node, World, of, said
 
 POLICY = ("policies", 0, b"default")
 BASE = "name: default\nreservation: {warm_ms: 0}\n"
+EVERYTHING = """
+evict_cpu: {enabled: true}
+resctrl: {be: {enabled: true}}
+memory_qos: {be: {enabled: true}}
+cpu_burst: {policy: auto}
+oom: {be: {enabled: true}}
+block_io: {be: {enabled: true}}
+core_sched: {enabled: true}
+"""
 POOLS = (
     BASE
     + """
@@ -124,7 +133,7 @@ def test_r9_a_canary_of_which_one_text_is_bad_leaves_the_last_good_one() -> None
 def test_the_control_group_gets_no_command_and_no_capacity() -> None:
     node, control = Node("n0"), Node("n1")
     world = World(None)
-    put(world, BASE + "control_group: {group: control}")
+    put(world, f"{BASE}{EVERYTHING}control_group: {{group: control}}")
     know(world, node)
     know(world, control, labels={"group": "control"})
     out = play(world, 20, node, control)
@@ -138,7 +147,7 @@ def test_observe_commands_nothing_in_a_replayed_week(stage: str) -> None:
     """A week, one sample and tick an hour, memory full at night: no command and no capacity."""
     node = Node()
     loop = "loop: {withdraw_after_ms: 3600000, silent_after_ms: 3599999, forget_after_ms: 7200000}"
-    world = World(f"{BASE}rollout: {{stage: {stage}}}\n{loop}\n", node)
+    world = World(f"{BASE}{EVERYTHING}rollout: {{stage: {stage}}}\n{loop}\n", node)
     acted: set[type] = set()
     for hour in range(7 * 24):
         milli = [hour * 37 % 4000, 2000]
