@@ -12,6 +12,7 @@ import numpy as np
 
 from agents import law, machine
 from agents.classes import HIGH, HOST, MID, priority_of, roles_of
+from agents.eviction import worth
 from agents.lending.reserved import reserved, said_cpu_milli
 from agents.table import ABSENT, Field, Ints
 from schemas.packed import MAX_PODS
@@ -43,6 +44,7 @@ POD_FIELDS = (
     Field("request", shape=(2,)),  # milli, bytes
     Field("priority"),
     Field("numa", np.uint8),  # bits of the zones it is bound to; 0: all
+    *worth.POD_FIELDS,
 )
 LARGEST = 1 << 50
 """No capacity or request is larger: one pebibyte, or as many millicores."""
@@ -160,6 +162,7 @@ def _facts(state: PartitionState, row: int, pods: tuple[PodFact, ...]) -> None:
         arena["request"][here][prod], axis=0, dtype=np.int64
     )
     arena["numa"][here] = [_mask(pod) for pod in pods]
+    worth.note(arena, here, pods)
     arena["priority"][here] = [max(-LARGEST, min(priority_of(pod), LARGEST)) for pod in pods]
 
 

@@ -22,6 +22,14 @@
         evictable: true
         host_app: false
         terminating: false
+        opted_in: false                            # offers itself to eviction by priority
+        eviction_priority: 0                       # lower goes first, also below 0
+        sub_priority: 9500                         # default: the priority
+        evict_features: [be_memory]                # left out: all of be_memory memory_allocatable
+                                                   # memory be_cpu cpu_allocatable cpu; [none]
+        recoverable: true                          # its work begins anew by itself
+        checkpointed: false                        # it goes on from where it was saved
+        retries_left: 3                            # left out: not known
 
 Unknown keys, wrong types and pods in the wrong place are refused; the message names file, key and
 what is allowed. The file is read again when it changes; a bad one keeps the last good state.
@@ -38,6 +46,7 @@ from typing import Any, get_args
 
 import yaml
 
+from agents.eviction.labels import FEATURES, INT32, NO_FEATURE
 from node_agent.cgroup.layout import Layout
 from node_agent.cgroup.paths import GroupPathError, normal_group
 from node_agent.inventory import Census, InventoryError, Pod, Revisions, check_place
@@ -55,9 +64,14 @@ _NODE_AMOUNTS = (
 )
 _NODE_TEXTS = ("labels", "annotations")
 _TEXTS = ("name", "namespace", "workload")
-_FLAGS = ("evictable", "host_app", "terminating")
+_FLAGS = ("evictable", "host_app", "terminating", "opted_in", "recoverable", "checkpointed")
+_NUMBERS = ("priority", "eviction_priority", "sub_priority", "retries_left")
+_FEATURES = (*FEATURES, NO_FEATURE)
 _CLASSES = (("qos", get_args(Qos)), ("priority_class", get_args(PriorityClass)))
-_POD = ("uid", "cgroup", *_TEXTS, *dict(_CLASSES), "priority", "requests", "limits", *_FLAGS)
+_POD = (
+    "uid", "cgroup", *_TEXTS, *dict(_CLASSES), *_NUMBERS, "requests", "limits", *_FLAGS,
+    "evict_features",
+)  # fmt: skip
 _AMOUNTS = ("cpu_milli", "memory_bytes")
 _CONTRADICTIONS = {("BE", "prod"), ("LSR", "mid"), ("LSR", "batch"), ("LSR", "free")}
 
@@ -189,8 +203,11 @@ def _pod(path: str, key: str, content: object) -> Pod:
         if name in entry:
             fields[name] = _choice(path, f"{key}.{name}", entry[name], allowed)
     fields["qos"] = _class(path, key, fields.get("qos", ""), fields.get("priority_class", ""))
-    if "priority" in entry:
-        fields["priority"] = _integer(path, f"{key}.priority", entry["priority"])
+    for name in _NUMBERS:
+        if name in entry:
+            fields[name] = _number(path, f"{key}.{name}", entry[name])
+    if "evict_features" in entry:
+        fields["evict_features"] = _features(path, f"{key}.evict_features", entry["evict_features"])
     for what in ("requests", "limits"):
         amounts = _mapping(path, f"{key}.{what}", entry.get(what) or {}, _AMOUNTS)
         for name, amount in amounts.items():
@@ -203,6 +220,13 @@ def _pod(path: str, key: str, content: object) -> Pod:
                 raise InventoryError(f"{path}: {key}.{name}: expected true or false")
             fields[name] = entry[name]
     return Pod(PodFact(**fields), _group(path, f"{key}.cgroup", entry["cgroup"]))
+
+
+def _features(path: str, key: str, value: object) -> tuple[str, ...]:
+    """Who may evict the pod; to allow nobody has a word of its own, an empty list has none."""
+    if not isinstance(value, list) or not value:
+        raise InventoryError(f"{path}: {key}: expected a list of features, found {_kind(value)}")
+    return tuple(_choice(path, f"{key}[{i}]", name, _FEATURES) for i, name in enumerate(value))
 
 
 def _class(path: str, key: str, qos: str, priority_class: str) -> str:
@@ -244,6 +268,13 @@ def _integer(path: str, key: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InventoryError(f"{path}: {key}: expected a whole number, found {_kind(value)}")
     return value
+
+
+def _number(path: str, key: str, value: object) -> int:
+    number = _integer(path, key, value)
+    if number not in INT32:
+        raise InventoryError(f"{path}: {key}: {number} is outside {INT32[0]} .. {INT32[-1]}")
+    return number
 
 
 def _amount(path: str, key: str, value: object) -> int:

@@ -46,6 +46,13 @@ class PodFact:
     numa_nodes: tuple[Int64, ...] = ()  # zones it is bound to; empty: all
     cpus: tuple[Int64, ...] = ()  # pinned to it; empty: it runs anywhere
     cpu_burst: BurstWish | None = None
+    eviction_priority: Int64 = 0  # lower goes first, also below 0
+    sub_priority: Int64 | None = None  # within its priority; None: its priority
+    opted_in: bool = False  # offers itself to eviction by priority
+    evict_features: tuple[str, ...] = ()  # only these may evict it (`agents.eviction.labels`)
+    recoverable: bool | None = None  # its work begins anew by itself; None: nobody knows
+    checkpointed: bool = False  # its work goes on from where it was saved
+    retries_left: Int64 = -1  # -1: nobody knows; 0: the work is lost for good
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,21 +1,42 @@
 """Labels and annotations that speak of eviction, read as the peer reads them.
 
-Source: koordinator `apis/extension/evict.go`, `qosmanager/plugins/util/evict.go`. Called where pod
-facts are made; a text that cannot be read never raises.
+Source: koordinator `apis/extension/evict.go`, `qosmanager/plugins/util/evict.go`. `facts` is called
+where the facts of a Kubernetes pod are made; a text that cannot be read never raises.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
+
+OPTED_IN_LABEL = "koordinator.sh/eviction-enabled"
+SUB_PRIORITY_LABEL = "koordinator.sh/priority"
+EVICTION_PRIORITY_ANNOTATION = "koordinator.sh/eviction-priority"
+POLICIES_ANNOTATION = "koordinator.sh/eviction-policy"
+RECOVERABLE_ANNOTATION = "slackwater.io/recoverable"
+CHECKPOINTED_ANNOTATION = "slackwater.io/checkpointed"
+RETRIES_LEFT_ANNOTATION = "slackwater.io/retries-left"
+
+FEATURES = ("be_memory", "memory_allocatable", "memory", "be_cpu", "cpu_allocatable", "cpu")
+"""What pods call the features that may evict them."""
+GATES = {
+    "BEMemoryEvict": "be_memory", "MemoryAllocatableEvict": "memory_allocatable",
+    "MemoryEvict": "memory", "BECPUEvict": "be_cpu", "CPUAllocatableEvict": "cpu_allocatable",
+    "CPUEvict": "cpu",
+}  # fmt: skip
+"""Some lists name features by their gates."""
+NO_FEATURE = "none"
+"""Stands in a pod's facts for a list that allows no feature at all."""
 
 _DECIMAL = re.compile(r"[+-]?[0-9]+\Z")
 _ANY_BASE = re.compile(r"[+-]?(0|[1-9][0-9]*|0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO][0-7]+)\Z")
 _OCTAL = re.compile(r"[+-]?0[0-7]+\Z")
 _DIGITS_MAX = 40
 """No number of 32 bits is longer, in any base with its prefix."""
-_INT32 = range(-(1 << 31), 1 << 31)
+INT32 = range(-(1 << 31), 1 << 31)
 """What the peer takes for such a number."""
 
 
@@ -29,7 +50,7 @@ def eviction_priority(annotation: str | None) -> int:
     if annotation is None or len(annotation) > _DIGITS_MAX or not _DECIMAL.match(annotation):
         return 0
     number = int(annotation)
-    return number if number in _INT32 else 0
+    return number if number in INT32 else 0
 
 
 def sub_priority(label: str | None) -> int | None:
@@ -42,7 +63,7 @@ def sub_priority(label: str | None) -> int | None:
         number = int(label, 0)
     else:
         return None
-    return number if number in _INT32 else None
+    return number if number in INT32 else None
 
 
 def policies(annotation: str | None) -> frozenset[str] | None:
@@ -58,3 +79,26 @@ def policies(annotation: str | None) -> frozenset[str] | None:
 def allows(named: frozenset[str] | None, feature: str) -> bool:
     """Whether ``feature`` may evict a pod that names these policies."""
     return named is None or feature in named
+
+
+def canonical(named: frozenset[str] | None) -> frozenset[str] | None:
+    """The same list with features instead of their gates."""
+    return None if named is None else frozenset(GATES.get(name, name) for name in named)
+
+
+def facts(labels: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
+    """What a Kubernetes pod says of its eviction, as fields of `schemas.records.PodFact`."""
+    named = canonical(policies(annotations.get(POLICIES_ANNOTATION)))
+    retries = eviction_priority(annotations.get(RETRIES_LEFT_ANNOTATION, "-1"))
+    return {
+        "eviction_priority": eviction_priority(annotations.get(EVICTION_PRIORITY_ANNOTATION)),
+        "sub_priority": sub_priority(labels.get(SUB_PRIORITY_LABEL)),
+        "opted_in": opted_in(labels.get(OPTED_IN_LABEL)),
+        "evict_features": () if named is None else tuple(sorted(named)) or (NO_FEATURE,),
+        "recoverable": _YES_NO.get(annotations.get(RECOVERABLE_ANNOTATION, "")),
+        "checkpointed": annotations.get(CHECKPOINTED_ANNOTATION) == "true",
+        "retries_left": max(retries, -1),
+    }
+
+
+_YES_NO = {"true": True, "false": False}

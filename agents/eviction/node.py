@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from agents.classes import BEST_EFFORT, EVICTABLE, HOST, TERMINATING
+from agents.eviction import worth
 from agents.eviction.candidate import Candidate
+from agents.eviction.labels import allows
 from agents.fleet import budget_of
 from agents.table import ABSENT
 
@@ -29,7 +31,11 @@ _COLUMNS = {"cpu": ("milli", 0), "memory": ("size", 1)}
 def best_effort_pods(
     state: PartitionState, seat: Seat, log_ms: int, resource: Literal["cpu", "memory"]
 ) -> list[Candidate]:
-    """The node's best-effort pods, in millicores or bytes. A use of 0 counts as unknown."""
+    """The node's best-effort pods, in millicores or bytes. A use of 0 counts as unknown.
+
+    A pod whose list of features leaves out the one that takes the best-effort pods is no victim of
+    that one: where the peer overlooks the list, here it holds for every feature.
+    """
     start = int(state.nodes["start"][seat.row])
     slots = np.arange(start, start + len(seat.uids), dtype=np.int64)
     roles = state.pods["roles"].take(slots)
@@ -39,6 +45,7 @@ def best_effort_pods(
     stands = (ordered_ms >= 0) & (log_ms - ordered_ms < state.law.loop.command_ttl_ms)
     going = ((roles & TERMINATING) > 0) | stands
     column, unit = _COLUMNS[resource]
+    said = worth.said_by(state.pods, slots, int(state.nodes["event_ms"][seat.row]))
     return [
         Candidate(
             uid=seat.uids[place],
@@ -46,13 +53,14 @@ def best_effort_pods(
             used=used if used > 0 else None,
             request=request,
             kind=f"batch-{resource}",
-            best_effort=True,
+            best_effort=allows(words["policies"], f"be_{resource}"),
             opted_out=not bits & EVICTABLE,
             going=gone,
             tries=tries,
             slot=slot,
+            **words,
         )
-        for place, slot, priority, used, request, bits, gone, tries in zip(
+        for place, slot, priority, used, request, bits, gone, tries, words in zip(
             mine.tolist(),
             slots.tolist(),
             state.pods["priority"].take(slots).tolist(),
@@ -61,6 +69,7 @@ def best_effort_pods(
             roles.tolist(),
             going.tolist(),
             state.pods["tries"].take(slots).tolist(),
+            said,
             strict=True,
         )
     ]

@@ -38,6 +38,13 @@ pods:
     qos: BE
     priority_class: batch
     evictable: false
+    opted_in: true
+    eviction_priority: -7
+    sub_priority: 5700
+    evict_features: [memory, be_cpu]
+    recoverable: false
+    checkpointed: true
+    retries_left: 2
 """
 
 
@@ -64,7 +71,18 @@ def test_every_field_arrives(tmp_path: Path, layout: Layout) -> None:
     assert record.annotations == {"slackwater.io/policy": "suppress: {floor_milli: 20}"}
     job, web = record.pods
     assert job == PodFact(
-        uid="job-0", name="job-0", qos="BE", priority_class="batch", evictable=False
+        uid="job-0",
+        name="job-0",
+        qos="BE",
+        priority_class="batch",
+        evictable=False,
+        opted_in=True,
+        eviction_priority=-7,
+        sub_priority=5700,
+        evict_features=("memory", "be_cpu"),
+        recoverable=False,
+        checkpointed=True,
+        retries_left=2,
     )
     assert web == PodFact(
         uid="web-0",
@@ -110,6 +128,14 @@ POD = "pods:\n  - uid: a\n    cgroup: g/a\n"
         (POD + "    qos: LSR\n    priority_class: batch", "contradict each other"),
         (POD + "    priority: high", "priority: expected a whole number"),
         (POD + "    evictable: 1", "evictable: expected true or false"),
+        (POD + "    recoverable: often", "recoverable: expected true or false"),
+        (POD + "    retries_left: 4294967296", "retries_left: 4294967296 is outside"),
+        (POD + "    sub_priority: 1.5", "sub_priority: expected a whole number"),
+        (POD + "    evict_features: []", "evict_features: expected a list of features"),
+        (
+            POD + "    evict_features: [disk]",
+            r"evict_features\[0\]: 'disk' is unknown; allowed: be_",
+        ),
         (POD + "    requests: {cpu: 1}", "requests: unknown key 'cpu'; allowed: cpu_milli"),
         (POD + "    limits: {memory_bytes: 1Gi}", "limits.memory_bytes: expected a whole number"),
         (POD + "  - uid: a\n    cgroup: g/b", r"pods\[1\].uid: 'a' is also pods\[0\]'s"),

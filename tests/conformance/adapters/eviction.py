@@ -13,16 +13,10 @@ FEATURES = {
     "be_memory": plan.BEST_EFFORT, "memory_allocatable": plan.ALLOCATABLE, "memory": plan.USAGE,
     "be_cpu": plan.BEST_EFFORT, "cpu_allocatable": plan.ALLOCATABLE, "cpu": plan.USAGE,
 }  # fmt: skip
-GATES = {
-    "BEMemoryEvict": "be_memory", "MemoryAllocatableEvict": "memory_allocatable",
-    "MemoryEvict": "memory", "BECPUEvict": "be_cpu", "CPUAllocatableEvict": "cpu_allocatable",
-    "CPUEvict": "cpu",
-}  # fmt: skip
-"""Some policy lists name features by their gates."""
 
 
 def candidate(pod: Vector, request: str) -> Candidate:
-    named = labels.policies(pod["evict_policy_annotation"])
+    named = labels.canonical(labels.policies(pod["evict_policy_annotation"]))
     number = pod["effective_priority"]
     return Candidate(
         uid=pod["name"],
@@ -33,7 +27,7 @@ def candidate(pod: Vector, request: str) -> Candidate:
         best_effort=pod["qos_label"] == "BE",
         active=pod["phase"] in ("Running", "Pending"),
         opted_in=labels.opted_in(pod["evict_enabled_label"]),
-        policies=None if named is None else frozenset(GATES.get(name, name) for name in named),
+        policies=named,
         eviction_priority=labels.eviction_priority(pod["eviction_priority_annotation"]),
         sub_priority=labels.sub_priority(pod["sub_priority_label"]),
     )
