@@ -65,6 +65,12 @@ def lendable(cpu: Ints, pins: Pins) -> Bools:
     return ~np.isin(cpu, np.concatenate(barred))
 
 
+def without(cpus: tuple[int, ...], pins: Pins) -> tuple[int, ...]:
+    """Those of ``cpus`` that may be lent; the last guard of who binds best effort to them."""
+    found = np.array(cpus, dtype=np.int64)
+    return tuple(found[lendable(found, pins)].tolist())
+
+
 def select(processors: Processors, count: int) -> Ints:
     """``count`` CPUs in the order they are picked; none if there are fewer.
 

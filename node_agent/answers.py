@@ -17,6 +17,7 @@ from schemas.records import Ack, Command, Decider
 
 log = logging.getLogger(__name__)
 Source = Literal["command", "local"]
+NO_CPUSET = "no_actuator:cpuset"  # CPUs were named and the quota holds instead
 Outcome = Literal["applied", "refused", "local", "failed", "duplicate"]
 
 

@@ -1,15 +1,18 @@
 """Holding a value: originals kept first, the kernel written only when it says something else.
 
-`node_agent.obey` calls `quota` and `idle` on every beat and every command. A value that a stranger
-changed is written again at once and counted as drift. A child group that its owner changed keeps
-the owner's new value as its original.
+`node_agent.obey` calls `quota`, `idle`, `bind` and `unbind` on each beat and each command. A value
+that a stranger changed is written again at once and counted as drift. A child group that its owner
+changed keeps the owner's new value as its original.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from node_agent import originals
-from node_agent.actuators import cpu_idle, cpu_quota
+from node_agent.actuators import cpu_idle, cpu_quota, cpuset
 from node_agent.actuators.cpu_quota import GroupQuota
+from node_agent.actuators.cpuset import Cpus
 from node_agent.actuators.subtree import BE_ROOT, Parts, Subtree
 from node_agent.journal import Journal
 from node_agent.originals import Trees
@@ -24,6 +27,7 @@ class Hold:
         self._journal = journal
         self._use_idle, self._dry_run = use_idle, dry_run
         self._written: dict[Parts, GroupQuota] = {}
+        self._bound: dict[Parts, Cpus] = {}
 
     def quota(self, allow_milli: int | None) -> int:
         """Let best-effort work use ``allow_milli`` (None: as it was before us); read back.
@@ -54,6 +58,38 @@ class Hold:
         self._written = {g: q for g, q in (self._written | touched).items() if g in there}
         return milli
 
+    def bind(self, cpus: Cpus) -> Cpus:
+        """Let best-effort work run on ``cpus`` alone; those in force, () where nothing binds it.
+
+        Raises ActuatorFailed when the kernel refuses.
+        """
+        tree = None if self.trees is None else self.trees.cpuset
+        root = None if tree is None else cpuset.read(tree, BE_ROOT)
+        if root is None or tree is None or self._dry_run:
+            return ()
+        if root.cpus == cpus and self._bound.get(BE_ROOT) == cpus:
+            return root.cpus
+        if root.cpus != self._bound.get(BE_ROOT, root.cpus):
+            self.drift += 1
+        originals.forget_gone_cpus(self._journal, tree)
+        observed = cpuset.observe(tree)
+        held = self._cpus_before(tree.root, observed)
+        todo = cpuset.plan(observed, held, cpus)
+        in_force = cpuset.apply(tree, todo)
+        self._bound = {found.group: found.cpus for found in cpuset.observe(tree)}
+        return in_force
+
+    def unbind(self) -> None:
+        """Best-effort work runs where it ran before us. Raises ActuatorFailed."""
+        tree = None if self.trees is None else self.trees.cpuset
+        self._bound.clear()
+        if tree is None or self._dry_run:
+            return
+        held = originals.cpus(self._journal, tree.root)
+        if held:
+            cpuset.apply(tree, cpuset.plan(cpuset.observe(tree), held, None))
+            originals.forget_cpus(self._journal, tree.root)
+
     def idle(self) -> None:
         """Best-effort work runs only when nobody else wants to, where the kernel can do that."""
         if self.trees is None or not self._use_idle or self._dry_run:
@@ -74,6 +110,7 @@ class Hold:
     def release(self) -> list[str]:
         """Every original back; what the kernel refused."""
         self._written.clear()
+        self._bound.clear()
         if self.trees is None or self._dry_run:
             return []
         return originals.release(self.trees, self._journal)
@@ -83,3 +120,20 @@ class Hold:
         if found.group not in held:
             return True
         return found.group != BE_ROOT and found != self._written.get(found.group, found)
+
+    def _cpus_before(self, root: str, observed: Sequence[cpuset.GroupCpus]) -> dict[Parts, Cpus]:
+        """The CPU sets before ours; those that were not kept yet are kept now.
+
+        A child that its owner has written since keeps the owner's value; one that was made while
+        the root was bound has only what it found there, so it gets what the root had.
+        """
+        held = originals.cpus(self._journal, root)
+        whole = cpuset.inherited(observed, held)
+        fresh = [
+            whole.get(found.group, found)
+            for found in observed
+            if found.group not in held
+            or (found.group != BE_ROOT and found.cpus != self._bound.get(found.group, found.cpus))
+        ]
+        originals.keep_cpus(self._journal, root, fresh)
+        return held | {found.group: found.cpus for found in fresh}

@@ -6,6 +6,8 @@
       memory_allocatable_bytes: 8000000000
       cpu_reserved_milli: 100
       memory_reserved_bytes: 500000000
+      reserved_cpus: 0-1                         # stands for cpu_reserved_milli; never lent
+      system_cpus: "2"                           # of the daemons alone
       labels: {pool: demo}
       annotations: {slackwater.io/policy: '{"suppress": {"threshold_percent": 50}}'}
     pods:
@@ -30,6 +32,8 @@
         recoverable: true                          # its work begins anew by itself
         checkpointed: false                        # it goes on from where it was saved
         retries_left: 3                            # left out: not known
+        cpus: 0-3,8                                # pinned to it; left out: it runs anywhere
+        cpu_burst: {policy: auto, cpu_burst_percent: 500}      # its own wish; any key, none needed
 
 Unknown keys, wrong types and pods in the wrong place are refused; the message names file, key and
 what is allowed. The file is read again when it changes; a bad one keeps the last good state.
@@ -40,18 +44,20 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import yaml
 
 from agents.eviction.labels import FEATURES, INT32, NO_FEATURE
+from agents.lending.reserved import cpus_of
 from node_agent.cgroup.layout import Layout
 from node_agent.cgroup.paths import GroupPathError, normal_group
 from node_agent.inventory import Census, InventoryError, Pod, Revisions, check_place
 from node_agent.inventory_node import REFRESH_US, NodeFactsError, node_facts
-from schemas.records import Inventory, PodFact, PriorityClass, Qos
+from schemas.records import BurstWish, Inventory, PodFact, PriorityClass, Qos
 
 _LOG = logging.getLogger(__name__)
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -62,6 +68,7 @@ _NODE_AMOUNTS = (
     "cpu_reserved_milli",
     "memory_reserved_bytes",
 )
+_NODE_CPUS = ("reserved_cpus", "system_cpus")
 _NODE_TEXTS = ("labels", "annotations")
 _TEXTS = ("name", "namespace", "workload")
 _FLAGS = ("evictable", "host_app", "terminating", "opted_in", "recoverable", "checkpointed")
@@ -70,7 +77,7 @@ _FEATURES = (*FEATURES, NO_FEATURE)
 _CLASSES = (("qos", get_args(Qos)), ("priority_class", get_args(PriorityClass)))
 _POD = (
     "uid", "cgroup", *_TEXTS, *dict(_CLASSES), *_NUMBERS, "requests", "limits", *_FLAGS,
-    "evict_features",
+    "evict_features", "cpus", "cpu_burst",
 )  # fmt: skip
 _AMOUNTS = ("cpu_milli", "memory_bytes")
 _CONTRADICTIONS = {("BE", "prod"), ("LSR", "mid"), ("LSR", "batch"), ("LSR", "free")}
@@ -181,9 +188,13 @@ def load(
 
 
 def _node(path: str, content: object) -> dict[str, Any]:
-    node = _mapping(path, "node", content or {}, (*_NODE_AMOUNTS, *_NODE_TEXTS))
+    node = _mapping(path, "node", content or {}, (*_NODE_AMOUNTS, *_NODE_CPUS, *_NODE_TEXTS))
     amounts = (name for name in _NODE_AMOUNTS if name in node)
     found: dict[str, Any] = {k: _amount(path, f"node.{k}", node[k]) for k in amounts}
+    for name in _NODE_CPUS:
+        if name in node:
+            _cpus(path, f"node.{name}", node[name])
+            found[name] = str(node[name])
     for name in _NODE_TEXTS:
         if name in node:
             said = _mapping(path, f"node.{name}", node[name], None)
@@ -197,29 +208,33 @@ def _pod(path: str, key: str, content: object) -> Pod:
         if needed not in entry:
             raise InventoryError(f"{path}: {key}.{needed}: missing; every pod needs one")
     uid = _text(path, f"{key}.uid", entry["uid"])
-    fields: dict[str, Any] = {"uid": uid, "name": uid}
-    fields |= {k: _text(path, f"{key}.{k}", entry[k]) for k in _TEXTS if k in entry}
+    found: dict[str, Any] = {"uid": uid, "name": uid}
+    found |= {k: _text(path, f"{key}.{k}", entry[k]) for k in _TEXTS if k in entry}
     for name, allowed in _CLASSES:
         if name in entry:
-            fields[name] = _choice(path, f"{key}.{name}", entry[name], allowed)
-    fields["qos"] = _class(path, key, fields.get("qos", ""), fields.get("priority_class", ""))
+            found[name] = _choice(path, f"{key}.{name}", entry[name], allowed)
+    found["qos"] = _class(path, key, found.get("qos", ""), found.get("priority_class", ""))
     for name in _NUMBERS:
         if name in entry:
-            fields[name] = _number(path, f"{key}.{name}", entry[name])
+            found[name] = _number(path, f"{key}.{name}", entry[name])
     if "evict_features" in entry:
-        fields["evict_features"] = _features(path, f"{key}.evict_features", entry["evict_features"])
+        found["evict_features"] = _features(path, f"{key}.evict_features", entry["evict_features"])
     for what in ("requests", "limits"):
         amounts = _mapping(path, f"{key}.{what}", entry.get(what) or {}, _AMOUNTS)
         for name, amount in amounts.items():
             resource, unit = name.split("_")
             field = f"{resource}_{what.rstrip('s')}_{unit}"
-            fields[field] = _amount(path, f"{key}.{what}.{name}", amount)
+            found[field] = _amount(path, f"{key}.{what}.{name}", amount)
     for name in _FLAGS:
         if name in entry:
             if not isinstance(entry[name], bool):
                 raise InventoryError(f"{path}: {key}.{name}: expected true or false")
-            fields[name] = entry[name]
-    return Pod(PodFact(**fields), _group(path, f"{key}.cgroup", entry["cgroup"]))
+            found[name] = entry[name]
+    if "cpus" in entry:
+        found["cpus"] = _cpus(path, f"{key}.cpus", entry["cpus"])
+    if "cpu_burst" in entry:
+        found["cpu_burst"] = _wish(path, f"{key}.cpu_burst", entry["cpu_burst"])
+    return Pod(PodFact(**found), _group(path, f"{key}.cgroup", entry["cgroup"]))
 
 
 def _features(path: str, key: str, value: object) -> tuple[str, ...]:
@@ -282,6 +297,23 @@ def _amount(path: str, key: str, value: object) -> int:
     if not 0 <= amount < 1 << 63:
         raise InventoryError(f"{path}: {key}: {amount} is outside 0 .. 2^63-1")
     return amount
+
+
+def _cpus(path: str, key: str, value: object) -> tuple[int, ...]:
+    """A list such as 0-3,8; YAML takes a single CPU for a number."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    try:
+        return tuple(sorted(cpus_of(_text(path, key, text))))
+    except ValueError as error:
+        raise InventoryError(f"{path}: {key}: expected CPUs such as 0-3,8; {error}") from error
+
+
+def _wish(path: str, key: str, value: object) -> BurstWish:
+    said = _mapping(path, key, value, tuple(field.name for field in fields(BurstWish)))
+    try:
+        return msgspec.convert(dict(said), BurstWish)
+    except msgspec.ValidationError as error:
+        raise InventoryError(f"{path}: {key}: {error}") from error
 
 
 def _group(path: str, key: str, value: object) -> str:

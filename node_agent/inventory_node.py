@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from node_agent.cgroup.cpulist import parse_cpu_list
 from node_agent.cgroup.layout import Layout
 from node_agent.inventory import InventoryError
+from node_agent.inventory_cpus import resctrl, topology
 from node_agent.signals import node_memory
 from schemas.records import Inventory
 
@@ -19,16 +21,6 @@ MILLI_PER_CPU = 1000
 
 class NodeFactsError(InventoryError):
     """The machine does not say what it has; without it no capacity can be computed."""
-
-
-def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """CPU numbers of a kernel list such as ``0,2,4-6``. Raises ValueError when it is none."""
-    cpus: set[int] = set()
-    for part in text.strip().split(","):
-        if part:
-            first, dash, last = part.partition("-")
-            cpus.update(range(int(first), int(last if dash else first) + 1))
-    return tuple(sorted(cpus))
 
 
 def node_facts(node: str, layout: Layout, be_root: str | None) -> Inventory:
@@ -52,6 +44,8 @@ def node_facts(node: str, layout: Layout, be_root: str | None) -> Inventory:
         memory_capacity_bytes=memory_bytes,
         kernel=kernel,
         capabilities=capabilities(layout, be_root),
+        topology=topology(base, online),
+        resctrl=resctrl(base),
     )
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from node_agent.actuators.pods import refusal
+from node_agent.isolation import unable
 from schemas.policy import Policy
 from schemas.records import Ack, Cause, Command, Lease, PodFact
 
@@ -29,7 +30,8 @@ Order = tuple[int, int]
 ANSWERS_KEPT = 1024
 SIGHTINGS = 8  # of broker time; a few seconds of samples
 LOCAL_SILENT_US = 30_000_000  # no answer of the local law for so long: the floor holds
-OBEYED = ("suppress", "evict_memory", "evict_cpu")
+OBEYED = ("suppress", "evict_memory", "evict_cpu", "isolate")
+NO_ACT = ("dry_run", "nothing_set")  # reasons of a command that is applied by doing nothing
 
 
 class BrokerClock:
@@ -61,6 +63,7 @@ class Standing:
     expires_log_ms: int
     renewed_mono_us: int
     ttl_us: int
+    cpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +78,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What shall be in force; ``allow_milli`` None: no suppression, original values."""
+    """What shall be in force; ``allow_milli`` None: no suppression, original values.
+
+    With ``cpus`` best-effort work runs on these and no quota is set; who cannot bind it sets the
+    quota.
+    """
 
     allow_milli: int | None
     reason: str
+    cpus: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -91,7 +99,9 @@ class NodeLease:
     policy: Policy | None = None
     standing: Standing | None = None
     granted_milli: int | None = None
+    granted_cpus: tuple[int, ...] = ()  # that came with it
     local_milli: int | None = None
+    local_cpus: tuple[int, ...] = ()
     local_mono_us: int = 0
     in_force_milli: int | None = None
     evicted_mono_us: int | None = None
@@ -116,6 +126,9 @@ class NodeLease:
         self.newest[command.decider] = order
         if command.decider == "suppress":
             return self._on_suppress(command, order, mono_us)
+        if command.decider == "isolate":
+            missing = unable(command.settings)
+            return Verdict("refused", missing) if missing else Verdict("applied", "nothing_set")
         return self._on_evict(command, mono_us, facts)
 
     def _on_suppress(self, command: Command, order: Order, mono_us: int) -> Verdict:
@@ -127,7 +140,7 @@ class NodeLease:
         self._settle(mono_us)
         lowers = command.allow_milli <= self._ceiling()
         self.standing = Standing(
-            order, command.allow_milli, command.expires_log_ms, mono_us, ttl_ms * 1000
+            order, command.allow_milli, command.expires_log_ms, mono_us, ttl_ms * 1000, command.cpus
         )
         if self._settle(mono_us):
             return Verdict("applied")
@@ -195,11 +208,11 @@ class NodeLease:
         )
         self._settle(mono_us)
 
-    def on_local(self, allow_milli: int | None, mono_us: int) -> None:
+    def on_local(self, allow_milli: int | None, mono_us: int, cpus: tuple[int, ...] = ()) -> None:
         """The local law was asked; None: no new answer, the last one stands."""
         self.local_mono_us = mono_us
         if allow_milli is not None:
-            self.local_milli = allow_milli
+            self.local_milli, self.local_cpus = allow_milli, cpus
 
     def is_live(self, mono_us: int) -> bool:
         """Whether the standing command may raise."""
@@ -221,7 +234,9 @@ class NodeLease:
         ceiling = self._ceiling()
         if ceiling < local:
             why = "command" if live else "last_granted" if self.granted_milli else "never_granted"
-        return Target(max(floor, min(ceiling, local)), why)
+        cpus = self.granted_cpus if ceiling < local else self.local_cpus if why == "local" else ()
+        by_cpuset = self.policy.suppress.policy == "cpuset"
+        return Target(max(floor, min(ceiling, local)), why, cpus if by_cpuset else ())
 
     def remember(self, ack: Ack) -> None:
         """Keep an answer, so that the same command gets it again."""
@@ -245,7 +260,10 @@ class NodeLease:
         live = self.is_live(mono_us)
         if self.standing is not None:
             asked = self.standing.allow_milli
-            self.granted_milli = asked if live else min(asked, self._ceiling())
+            if live or asked <= self._ceiling():
+                self.granted_milli, self.granted_cpus = asked, self.standing.cpus
+            else:
+                self.granted_milli = self._ceiling()
         return live
 
 

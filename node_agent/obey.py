@@ -13,15 +13,18 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from agents import machine
+from agents.cpuset import Pins, without
 from node_agent import originals
 from node_agent.actuators import cpu_quota, evict, pods
 from node_agent.actuators.cpu_quota import ActuatorFailed
 from node_agent.actuators.subtree import BE_ROOT, UnsafePath
-from node_agent.answers import Answers, Source
+from node_agent.answers import NO_CPUSET, Answers, Source
 from node_agent.hold import Hold
 from node_agent.inventory import Census
+from node_agent.inventory_node import MILLI_PER_CPU
 from node_agent.journal import Journal
-from node_agent.lease import NodeLease, Target
+from node_agent.lease import NO_ACT, NodeLease, Target
 from node_agent.originals import Trees
 from schemas.records import Ack, Command, Lease, PodFact
 
@@ -62,6 +65,7 @@ class Obey:
         self.kernel_refusals = 0
         self.evicted_pods = 0
         self._journal = journal
+        self._owned = Pins()
         self._mono_us, self._dry_run = mono_us, dry_run
         self._owed: Command | None = None  # accepted, but the kernel has not taken it yet
         self._owed_said = False  # its failure was acked
@@ -73,6 +77,7 @@ class Obey:
         self.facts = {pod.uid: pod for pod in census.record.pods}
         self.paths = {pod.fact.uid: pod.group for pod in census.pods()}
         self.hold.trees = trees
+        self._owned = machine.pins(machine.of(census.record, census.record.pods))
 
     async def command(self, command: Command, *, history: bool = False) -> list[Ack]:
         """A central command: judged, carried out, answered.
@@ -84,7 +89,7 @@ class Obey:
             return []
         if verdict.evict:
             return await self._evict(command, "command", verdict.evict)
-        if verdict.outcome != "applied" or verdict.reason == "dry_run":
+        if verdict.outcome != "applied" or verdict.reason in NO_ACT:
             return [self.answers.verdict(command, verdict)]
         self._owed, self._owed_said = command, False
         return self.enforce()
@@ -98,8 +103,9 @@ class Obey:
         """Once a period. The local law's answers (empty: the last ones stand; None: it is mute)."""
         acks: list[Ack] = []
         if commands is not None:
-            asked = [c.allow_milli for c in commands if c.decider == "suppress"]
-            self.lease.on_local(asked[-1] if asked else None, self._mono_us())
+            asked = [(c.allow_milli, c.cpus) for c in commands if c.decider == "suppress"]
+            allow_milli, cpus = asked[-1] if asked else (None, ())
+            self.lease.on_local(allow_milli, self._mono_us(), cpus)
             for command in commands:
                 if command.decider == "evict_memory":  # for CPU a node kills by order only
                     acks += await self._local_evict(command)
@@ -110,7 +116,7 @@ class Obey:
         target = self.lease.target(self._mono_us())
         before = self.lease.in_force_milli
         try:
-            now_milli = self.hold.quota(target.allow_milli)
+            now_milli, instead = self._bound(target)
             self.hold.idle()
         except _REFUSALS as error:
             return self._refused(error, target)
@@ -123,11 +129,38 @@ class Obey:
             why = "" if target.allow_milli == owed.allow_milli else target.reason
             if now_milli == cpu_quota.UNLIMITED and target.allow_milli is not None:
                 why = "no_best_effort_group"
+            elif instead:
+                why = instead
             return [self.answers.outcome(owed, "applied", why)]
         if now_milli == before:
             return []
         asked = -1 if target.allow_milli is None else target.allow_milli
-        return [self.answers.own("suppress", "local", target.reason, asked_milli=asked)]
+        why = instead or target.reason
+        return [self.answers.own("suppress", "local", why, asked_milli=asked)]
+
+    def _bound(self, target: Target) -> tuple[int, str]:
+        """Put the bound in force, by CPUs or by quota; the milli in force, and why not by CPUs.
+
+        There is a bound at every moment: the new one is set before the old one is lifted.
+        """
+        cpus = without(target.cpus, self._owned)
+        bound, instead = self._bind(cpus) if cpus else ((), NO_CPUSET if target.cpus else "")
+        now_milli = self.hold.quota(None if bound else target.allow_milli)
+        if not bound:
+            self.hold.unbind()
+        else:
+            most = len(bound) * MILLI_PER_CPU
+            now_milli = most if now_milli == cpu_quota.UNLIMITED else min(now_milli, most)
+        return now_milli, instead
+
+    def _bind(self, cpus: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
+        """The CPUs that best-effort work runs on now; none, with a reason, where it cannot be."""
+        try:
+            bound = self.hold.bind(cpus)
+        except _REFUSALS as error:
+            self.kernel_refusals += 1
+            return (), _code(error)
+        return bound, "" if bound else NO_CPUSET
 
     def release(self) -> list[str]:
         """Originals back, for SIGTERM, SIGINT and uninstall; what the kernel refused."""

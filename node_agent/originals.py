@@ -6,17 +6,19 @@ crashed agent left. A value is in the journal before the kernel hears of another
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from node_agent.actuators import cpu_idle, cpu_quota
+from node_agent.actuators import cpu_idle, cpu_quota, cpuset
 from node_agent.actuators.cpu_idle import Idle
 from node_agent.actuators.cpu_quota import ActuatorFailed, GroupQuota
+from node_agent.actuators.cpuset import Cpus
 from node_agent.actuators.subtree import BE_ROOT, Parts, Subtree, safe_parts
 from node_agent.cgroup.layout import Layout, LayoutError
 from node_agent.journal import Journal
 
-QUOTA, IDLE = "cpu_quota", "cpu_idle"
+QUOTA, IDLE, CPUSET = "cpu_quota", "cpu_idle", "cpuset"
+WORD_BITS = 32  # CPUs are kept as a bit mask, in words that JSON can say
 _ROOT_NAME = "."
 
 
@@ -26,6 +28,7 @@ class Trees:
 
     cpu: Subtree
     unified: Subtree | None
+    cpuset: Subtree | None = None  # None: this machine has no cpuset controller
 
     @property
     def root(self) -> str:
@@ -34,9 +37,9 @@ class Trees:
 
     def close(self) -> None:
         """Give the descriptors back."""
-        self.cpu.close()
-        if self.unified is not None and self.unified is not self.cpu:
-            self.unified.close()
+        for tree in {id(tree): tree for tree in (self.cpu, self.unified, self.cpuset)}.values():
+            if tree is not None:
+                tree.close()
 
 
 def open_trees(layout: Layout, root: str) -> Trees:
@@ -46,8 +49,14 @@ def open_trees(layout: Layout, root: str) -> Trees:
         raise LayoutError("no cpu controller is mounted; nothing can be suppressed here")
     tree = Subtree(cpu.mount, cpu.version, root)
     if unified is None or unified.mount == cpu.mount:
-        return Trees(tree, tree if cpu.version == 2 else None)
-    return Trees(tree, Subtree(unified.mount, 2, root))
+        whole = tree if cpu.version == 2 else None
+    else:
+        whole = Subtree(unified.mount, 2, root)
+    cpus = layout.hierarchy("cpuset")
+    if cpus is None:
+        return Trees(tree, whole)
+    shared = next((t for t, at in ((tree, cpu), (whole, unified)) if at == cpus), None)
+    return Trees(tree, whole, shared or Subtree(cpus.mount, cpus.version, root))
 
 
 def quotas(journal: Journal, root: str) -> dict[Parts, GroupQuota]:
@@ -88,14 +97,41 @@ def keep_idle(journal: Journal, root: str, found: Idle) -> None:
     journal.original(root, IDLE, _ROOT_NAME, {"idle": found.idle, "weight": found.weight})
 
 
+def cpus(journal: Journal, root: str) -> dict[Parts, Cpus]:
+    """Original CPU sets, by group."""
+    return {
+        BE_ROOT if name == _ROOT_NAME else safe_parts(name): _cpus_of(words)
+        for name, words in journal.originals(root, CPUSET).items()
+    }
+
+
+def keep_cpus(journal: Journal, root: str, found: Sequence[cpuset.GroupCpus]) -> None:
+    """Record CPU sets as originals."""
+    for each in found:
+        journal.original(root, CPUSET, "/".join(each.group) or _ROOT_NAME, _words(each.cpus))
+
+
+def forget_gone_cpus(journal: Journal, tree: Subtree) -> None:
+    """Drop the CPU sets of groups that no longer exist."""
+    for group in cpus(journal, tree.root):
+        if group != BE_ROOT and not tree.exists(group):
+            journal.forget(tree.root, CPUSET, "/".join(group))
+
+
+def forget_cpus(journal: Journal, root: str) -> None:
+    """They were given back: what is found next time is an original again."""
+    if journal.originals(root, CPUSET):
+        journal.append({"kind": "released", "root": root, "knob": CPUSET})
+
+
 def release(trees: Trees, journal: Journal) -> list[str]:
     """Give every original back; the reasons of what the kernel refused (kept in the journal)."""
     refused = []
-    for knob, undo in ((QUOTA, _release_quota), (IDLE, _release_idle)):
+    for knob, undo in ((CPUSET, _release_cpus), (QUOTA, _release_quota), (IDLE, _release_idle)):
         if not journal.originals(trees.root, knob):
             continue
         try:
-            undo(trees.cpu, journal)
+            undo(trees, journal)
         except ActuatorFailed as error:
             refused.append(error.reason)
         else:
@@ -103,11 +139,38 @@ def release(trees: Trees, journal: Journal) -> list[str]:
     return refused
 
 
-def _release_quota(cpu: Subtree, journal: Journal) -> None:
+def _release_quota(trees: Trees, journal: Journal) -> None:
+    cpu = trees.cpu
     cpu_quota.apply(cpu, cpu_quota.plan(cpu_quota.observe(cpu), quotas(journal, cpu.root), None))
 
 
-def _release_idle(cpu: Subtree, journal: Journal) -> None:
+def _release_cpus(trees: Trees, journal: Journal) -> None:
+    tree = trees.cpuset
+    if tree is not None:
+        cpuset.apply(tree, cpuset.plan(cpuset.observe(tree), cpus(journal, tree.root), None))
+
+
+def _release_idle(trees: Trees, journal: Journal) -> None:
+    cpu = trees.cpu
     now, original = cpu_idle.observe(cpu), idle(journal, cpu.root)
     if now is not None and original is not None:
         cpu_idle.apply(cpu, cpu_idle.plan(cpu.version, now, original))
+
+
+def _words(found: Cpus) -> dict[str, int]:
+    """A CPU set as words of a bit mask, by place."""
+    words: dict[str, int] = {}
+    for cpu in found:
+        place = str(cpu // WORD_BITS)
+        words[place] = words.get(place, 0) | 1 << cpu % WORD_BITS
+    return words
+
+
+def _cpus_of(words: Mapping[str, int]) -> Cpus:
+    found = (
+        int(place) * WORD_BITS + bit
+        for place, bits in words.items()
+        for bit in range(WORD_BITS)
+        if bits >> bit & 1
+    )
+    return tuple(sorted(found))

@@ -28,8 +28,11 @@ WRITABLE = frozenset(
         "cpu.shares",
         "cpu.weight",
         "cgroup.kill",
+        "cpuset.cpus",
     }
 )
+CLEARABLE = frozenset({"cpuset.cpus"})
+"""Files that say nothing when they were never written, and can be made to say so again."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -146,15 +149,15 @@ class Subtree:
             raise
 
     def write(self, group: Parts, file: str, text: str) -> None:
-        """Write one knob. Raises UnsafePath for a file not on the list or an empty text, OSError
-        as the kernel answers.
+        """Write one knob. Raises UnsafePath for a file not on the list or an empty text (but for
+        `CLEARABLE`), OSError as the kernel answers.
         """
-        if file not in WRITABLE or not text.strip():
+        if file not in WRITABLE or not (text.strip() or file in CLEARABLE):
             raise UnsafePath(f"refusing to write {text!r} to {file!r}")
         with self._open(group) as directory:
             descriptor = os.open(file, _WRITE, dir_fd=directory)
             try:
-                self._write(descriptor, text.encode())
+                self._write(descriptor, (text or "\n").encode())
             finally:
                 os.close(descriptor)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from node_agent.answers import Answers
+from node_agent.answers import NO_CPUSET, Answers
 from node_agent.journal import Journal, Line, Remembered
-from node_agent.lease import BrokerClock, NodeLease
+from node_agent.lease import NO_ACT, BrokerClock, NodeLease
 from node_agent.simulate.model import UNLIMITED
 from node_agent.simulate.world import Said, World
 from schemas.policy import Policy
@@ -80,7 +80,7 @@ class Hands:
                 *said,
                 *self._ack(self._answers[row].outcome(command, "applied", "", verdict.evict)),
             ]
-        if verdict.outcome != "applied" or verdict.reason == "dry_run":
+        if verdict.outcome != "applied" or verdict.reason in NO_ACT:
             return self._ack(self._answers[row].verdict(command, verdict))
         return self._enforce(row, command)
 
@@ -99,8 +99,11 @@ class Hands:
             lease.on_local(int(self.world.fleet.cpu_milli[row]), now)
         if commands is None:
             return self._enforce(row, None)
-        asked = [each.allow_milli for each in commands if each.decider == "suppress"]
-        lease.on_local(asked[-1] if asked else None, now)
+        asked = [each for each in commands if each.decider == "suppress"]
+        if asked:
+            lease.on_local(asked[-1].allow_milli, now, asked[-1].cpus)
+        else:
+            lease.on_local(None, now)
         out: list[Said] = []
         for command in commands:
             if command.decider == "evict_memory":
@@ -132,6 +135,7 @@ class Hands:
             answers.in_force(target.reason)
         if owed is not None:
             why = "" if target.allow_milli == owed.allow_milli else target.reason
+            why = NO_CPUSET if target.cpus else why  # the model knows a quota only
             return self._ack(answers.outcome(owed, "applied", why))
         if value == before:
             return []

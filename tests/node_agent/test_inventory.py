@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from node_agent.cgroup.cpulist import parse_cpu_list
 from node_agent.cgroup.layout import Layout, detect
 from node_agent.inventory import InventoryError
 from node_agent.inventory_file import FileInventory, load
-from node_agent.inventory_node import NodeFactsError, node_facts, parse_cpu_list
-from schemas.records import PodFact
+from node_agent.inventory_node import NodeFactsError, node_facts
+from schemas.records import BurstWish, PodFact
 from tests.node_agent.kernels import KERNELS
 
 FULL = """
@@ -19,6 +20,8 @@ node:
   cpu_allocatable_milli: 1900
   memory_allocatable_bytes: 8000000000
   cpu_reserved_milli: 100
+  reserved_cpus: 0-1
+  system_cpus: 3
   labels: {pool: demo}
   annotations: {slackwater.io/policy: "suppress: {floor_milli: 20}"}
 pods:
@@ -32,6 +35,8 @@ pods:
     priority: 9500
     requests: {cpu_milli: 500, memory_bytes: 1024}
     limits: {cpu_milli: 1000}
+    cpus: 2,4-5
+    cpu_burst: {policy: auto, quota_burst_percent: 200}
     host_app: true
   - uid: job-0
     cgroup: demo/besteffort/job
@@ -96,7 +101,10 @@ def test_every_field_arrives(tmp_path: Path, layout: Layout) -> None:
         memory_request_bytes=1024,
         cpu_limit_milli=1000,
         host_app=True,
+        cpus=(2, 4, 5),
+        cpu_burst=BurstWish(policy="auto", quota_burst_percent=200),
     )
+    assert (record.reserved_cpus, record.system_cpus) == ("0-1", "3")
     assert census.groups == ("demo/besteffort/job", "demo/online/web")
     assert census.be_root == "demo/besteffort"
     assert [pod.best_effort for pod in census.pods()] == [True, False]
@@ -126,6 +134,11 @@ POD = "pods:\n  - uid: a\n    cgroup: g/a\n"
         (POD + "    priority_class: high", "allowed: prod, mid, batch, free"),
         (POD + "    qos: BE\n    priority_class: prod", "contradict each other"),
         (POD + "    qos: LSR\n    priority_class: batch", "contradict each other"),
+        (POD + "    cpus: 3-1", "cpus: expected CPUs such as 0-3,8"),
+        (POD + "    cpus: [1]", "cpus: expected text, found list"),
+        (POD + "    cpu_burst: {policy: all}", "cpu_burst: Invalid enum value"),
+        (POD + "    cpu_burst: {percent: 1}", "cpu_burst: unknown key 'percent'"),
+        ("node: {reserved_cpus: x}", "node.reserved_cpus: expected CPUs"),
         (POD + "    priority: high", "priority: expected a whole number"),
         (POD + "    evictable: 1", "evictable: expected true or false"),
         (POD + "    recoverable: often", "recoverable: expected true or false"),

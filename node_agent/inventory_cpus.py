@@ -1,0 +1,63 @@
+"""Where each CPU of the machine sits, and what of its caches the kernel lets divide.
+
+Called by `node_agent.inventory_node` at each refresh. Where a CPU sits is read once for a set of
+online CPUs: it does not move. What /sys does not say is not known: None, never a guess.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from agents.isolation.schemata import parse
+from node_agent.cgroup.cpulist import parse_cpu_list
+from schemas.records import CpuTopology, ResctrlFacts
+
+AMD = "AuthenticAMD"
+CPUINFO_HEAD = 4096  # characters; the vendor stands in the first CPU's part
+
+
+@lru_cache(maxsize=4)
+def topology(base: str, online: tuple[int, ...]) -> CpuTopology | None:
+    """The online CPUs; ``base`` is the root of the file system, without a slash at its end."""
+    system = Path(f"{base}/sys/devices/system")
+    try:
+        places = [_place(system / f"cpu/cpu{cpu}/topology") for cpu in online]
+        numa = _numa(system / "node")
+    except (OSError, ValueError):
+        return None
+    core = tuple(core for core, _ in places)
+    socket = tuple(socket for _, socket in places)
+    return CpuTopology(online, core, socket, tuple(numa.get(cpu, 0) for cpu in online))
+
+
+def resctrl(base: str) -> ResctrlFacts | None:
+    """What can be divided; None where resctrl is not mounted, or not readable."""
+    top = Path(f"{base}/sys/fs/resctrl")
+    try:
+        said = parse((top / "schemata").read_text("ascii"), -1)
+        mask_file = top / "info/L3/cbm_mask"
+        mask = int(mask_file.read_text("ascii"), 16) if mask_file.exists() else 0
+        bandwidth = (top / "info/MB").is_dir()
+        with Path(f"{base}/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+            amd = AMD in file.read(CPUINFO_HEAD)
+    except (OSError, ValueError):
+        return None
+    domains = tuple(sorted(said.l3 or said.mb)) if said is not None else ()
+    return ResctrlFacts(mask, domains, bandwidth, amd) if domains else None
+
+
+def _place(directory: Path) -> tuple[int, int]:
+    """(core, socket); a socket that the kernel does not know is the first."""
+    core = int((directory / "core_id").read_text("ascii"))
+    socket = int((directory / "physical_package_id").read_text("ascii"))
+    return core, max(socket, 0)
+
+
+def _numa(nodes: Path) -> dict[int, int]:
+    """NUMA node of each CPU; a kernel without NUMA has no such directory."""
+    return {
+        cpu: int(found.name.removeprefix("node"))
+        for found in sorted(nodes.glob("node[0-9]*"))
+        for cpu in parse_cpu_list((found / "cpulist").read_text("ascii"))
+    }

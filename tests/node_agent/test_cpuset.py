@@ -1,0 +1,259 @@
+"""Best-effort work bound to CPUs on a node: plans, both versions, this kernel, fallback."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node_agent import originals
+from node_agent.actuators import cpuset
+from node_agent.actuators.cpu_quota import ActuatorFailed
+from node_agent.actuators.cpuset import Cpus, GroupCpus
+from node_agent.actuators.subtree import BE_ROOT, Parts
+from node_agent.hold import Hold
+from node_agent.inventory import Census
+from node_agent.journal import Journal
+from node_agent.lease import NodeLease
+from node_agent.originals import Trees, open_trees
+from node_agent.workbench.greedy import Greedy
+from node_agent.workbench.groups import Groups
+from schemas.policy import parse
+from schemas.records import Command, Inventory, IsolationSettings, PodFact
+from tests.node_agent.kernel import real_groups
+from tests.node_agent.test_lease import NODE, suppress
+from tests.node_agent.test_obey import Node, quota
+from tests.node_agent.trees import BE, V1_GROUP, NthWrite, group, subtree
+from tests.support import unavailable
+
+BY_SET = parse("suppress: {policy: cpuset}", "test")
+CHILD: Parts = ("pod1",)
+
+
+def tree(folder: Path, version: Literal[1, 2], root: str, child: str) -> Trees:
+    """A best-effort root with one pod; the cpu controller is v1."""
+    group(folder / "cpu" / BE, V1_GROUP)
+    group(folder / "cpuset" / BE, {"cpuset.cpus": f"{root}\n"})
+    group(folder / "cpuset" / BE / "pod1", {"cpuset.cpus": f"{child}\n"})
+    return Trees(subtree(folder / "cpu", 1), None, subtree(folder / "cpuset", version))
+
+
+def text(folder: Path, *below: str) -> str:
+    return folder.joinpath("cpuset", BE, *below, "cpuset.cpus").read_text().strip()
+
+
+def holding(folder: Path, trees: Trees) -> Hold:
+    journal = Journal(folder / "state", "k" * 32)
+    journal.boot("b1", 1)
+    made = Hold(journal, use_idle=False, dry_run=False)
+    made.trees = trees
+    return made
+
+
+def test_v1_binds_root_and_pods_and_gives_each_its_own_back(tmp_path: Path) -> None:
+    hold = holding(tmp_path, tree(tmp_path, 1, "0-7", "2-3"))
+    assert hold.bind((1, 2, 5)) == (1, 2, 5)
+    assert (text(tmp_path), text(tmp_path, "pod1")) == ("1,2,5", "2")
+    assert hold.bind((0, 7)) == (0, 7)
+    assert (text(tmp_path), text(tmp_path, "pod1")) == ("0,7", "0,7")
+    hold.unbind()
+    assert (text(tmp_path), text(tmp_path, "pod1")) == ("0,1,2,3,4,5,6,7", "2,3")
+    assert hold.drift == 0
+
+
+def test_v2_writes_the_root_alone_and_can_say_nothing_again(tmp_path: Path) -> None:
+    hold = holding(tmp_path, tree(tmp_path, 2, "", "2-3"))
+    assert hold.bind((1, 2)) == (1, 2)
+    assert (text(tmp_path), text(tmp_path, "pod1")) == ("1,2", "2-3")
+    assert hold.release() == []
+    assert text(tmp_path) == ""
+
+
+def test_a_pod_that_came_while_bound_gets_what_the_root_had(tmp_path: Path) -> None:
+    hold = holding(tmp_path, tree(tmp_path, 1, "0-7", "0-7"))
+    hold.bind((1, 2))
+    group(tmp_path / "cpuset" / BE / "pod2", {"cpuset.cpus": "1,2\n"})
+    hold.bind((1, 3))
+    assert text(tmp_path, "pod2") == "1,3"
+    group(tmp_path / "cpuset" / BE / "pod3", {"cpuset.cpus": "1,3\n"})
+    hold.unbind()
+    assert {text(tmp_path, pod) for pod in ("pod2", "pod3")} == {"0,1,2,3,4,5,6,7"}
+
+
+def test_a_foreign_write_is_put_right_and_counted(tmp_path: Path) -> None:
+    hold = holding(tmp_path, tree(tmp_path, 1, "0-3", "0-3"))
+    hold.bind((1, 2))
+    (tmp_path / "cpuset" / BE / "cpuset.cpus").write_text("0-3\n")
+    assert hold.bind((1, 2)) == (1, 2)
+    assert hold.drift == 1
+    hold.unbind()
+    assert text(tmp_path) == "0,1,2,3"
+
+
+def test_another_start_finds_the_originals_in_the_journal(tmp_path: Path) -> None:
+    first = holding(tmp_path, tree(tmp_path, 1, "0-63", "40-41"))
+    first.bind((1, 33))
+    again = Hold(Journal(tmp_path / "state", "k" * 32), use_idle=False, dry_run=False)
+    again.trees = first.trees
+    again.bind((2, 40))
+    assert again.release() == []
+    assert text(tmp_path) == ",".join(map(str, range(64)))
+    assert text(tmp_path, "pod1") == "40,41"
+
+
+def test_a_refused_write_leaves_what_was(tmp_path: Path) -> None:
+    trees = tree(tmp_path, 1, "0-7", "2-3")
+    refusing = subtree(tmp_path / "cpuset", 1, NthWrite(2, errno.EACCES))
+    hold = holding(tmp_path, replace(trees, cpuset=refusing))
+    with pytest.raises(ActuatorFailed) as refused:
+        hold.bind((5, 6))
+    assert refused.value.reason == "cpuset:EACCES"
+    assert (text(tmp_path), text(tmp_path, "pod1")) == ("0-7", "2,3")
+
+
+CPUS = st.sets(st.integers(0, 7), min_size=1).map(lambda found: tuple(sorted(found)))
+
+
+@given(st.lists(CPUS, min_size=1, max_size=4), CPUS, CPUS)
+def test_no_step_of_a_plan_lets_a_child_leave_its_parent(
+    children: list[Cpus], root: Cpus, wanted: Cpus
+) -> None:
+    inside = [tuple(cpu for cpu in child if cpu in root) or root for child in children]
+    groups = [GroupCpus(BE_ROOT, root)]
+    groups += [GroupCpus((f"p{i}",), cpus) for i, cpus in enumerate(inside)]
+    now = {each.group: each.cpus for each in groups}
+    before = dict(now)
+    for target in (wanted, None):
+        todo = cpuset.plan([GroupCpus(g, c) for g, c in now.items()], before, target)
+        for was, then in todo.steps:
+            assert now[was.group] == was.cpus
+            now[then.group] = then.cpus
+            assert all(set(cpus) <= set(now[BE_ROOT]) and cpus for cpus in now.values())
+        assert now[BE_ROOT] == (wanted if target else root)
+    assert now == before
+
+
+async def test_cpus_bind_and_lift_the_quota_and_come_back(tmp_path: Path) -> None:
+    node = Node(tmp_path, tree(tmp_path, 1, "0-7", "0-7"))
+    node.start(BY_SET)
+    await node.obey.beat([replace(suppress(0, 3000), node=NODE, cpus=(0, 1, 2))])
+    assert quota(tmp_path / "cpu") == 1_000  # nothing was granted yet: the floor, by quota
+    (ack,) = await node.obey.command(replace(suppress(1, 2000, node.now_us), cpus=(4, 5)))
+    assert (ack.outcome, ack.reason, ack.in_force_milli) == ("applied", "", 2000)
+    assert (text(tmp_path), (tmp_path / "cpu" / BE / "cpu.cfs_quota_us").read_text()) == (
+        "4,5", "-1\n",
+    )  # fmt: skip
+    node.obey.lease.policy = parse("suppress: {policy: quota}", "test")
+    await node.obey.beat([])
+    assert text(tmp_path) == "0,1,2,3,4,5,6,7"
+    assert quota(tmp_path / "cpu") == 200_000
+
+
+async def test_without_an_actuator_the_quota_holds_and_the_ack_says_so(
+    tmp_path: Path,
+) -> None:
+    trees = tree(tmp_path, 1, "0-7", "0-7")
+    refusing = subtree(tmp_path / "cpuset", 1, NthWrite(1, errno.EINVAL))
+    for cpus, reason in ((None, "no_actuator:cpuset"), (refusing, "cpuset:EINVAL")):
+        node = Node(tmp_path / reason, replace(trees, cpuset=cpus))
+        node.start(BY_SET)
+        await node.obey.beat([replace(suppress(0, 3000), node=NODE, cpus=(0, 1, 2))])
+        (ack,) = await node.obey.command(replace(suppress(1, 2000, node.now_us), cpus=(4, 5)))
+        assert (ack.outcome, ack.reason, ack.in_force_milli) == ("applied", reason, 2000)
+        assert quota(tmp_path / "cpu") == 200_000
+
+
+async def test_the_lower_of_both_laws_brings_its_own_cpus(tmp_path: Path) -> None:
+    node = Node(tmp_path, tree(tmp_path, 1, "0-7", "0-7"))
+    node.start(BY_SET)
+    await node.obey.beat([replace(suppress(0, 1000), node=NODE, cpus=(6, 7))])
+    await node.obey.command(replace(suppress(1, 2000, node.now_us), cpus=(4, 5)))
+    assert text(tmp_path) == "6,7"
+    await node.obey.beat([replace(suppress(0, 5000), node=NODE, cpus=(0, 1, 2, 3, 6))])
+    assert text(tmp_path) == "4,5"
+    node.now_us += 60_000_000  # silent for so long: the floor, by quota
+    await node.obey.beat(None)
+    assert text(tmp_path) == "0,1,2,3,4,5,6,7"
+    assert quota(tmp_path / "cpu") == 1_000
+
+
+async def test_cpus_of_an_lse_pod_are_taken_out_whatever_was_ordered(tmp_path: Path) -> None:
+    node = Node(tmp_path, tree(tmp_path, 1, "0-7", "0-7"))
+    node.start(BY_SET)
+    mine = PodFact("x", "x", qos="LSE", cpus=(4,))
+    record = Inventory(NODE, 2, 8000, 1 << 30, pods=(mine,))
+    node.obey.follow(Census(record, ("online/x",), node.trees.root), node.trees)
+    await node.obey.beat([replace(suppress(0, 5000), node=NODE, cpus=(0, 1, 2, 3, 5))])
+    await node.obey.command(replace(suppress(1, 2000, node.now_us), cpus=(4, 5)))
+    assert text(tmp_path) == "5"
+
+
+async def test_isolation_is_refused_knob_by_knob_and_nothing_needs_no_actuator(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path, tree(tmp_path, 1, "0-7", "0-7"))
+
+    def isolate(offset: int, settings: IsolationSettings) -> Command:
+        seen = suppress(offset, -1, node.now_us)
+        return replace(seen, id=f"i{offset}", decider="isolate", settings=settings)
+
+    asked = IsolationSettings(
+        classes={"BE": {"bvt": -1}}, pods=("a",), pod_knobs={"cpu_burst_us": [1]},
+        daemons={"cpu_milli": 500}, schemata={"BE": "L3:0=f;"},
+    )  # fmt: skip
+    (ack,) = await node.obey.command(isolate(1, asked))
+    assert ack.outcome == "refused"
+    assert ack.reason == "no_actuator:bvt,cpu_burst_us,daemons_cpu_milli,schemata"
+    (ack,) = await node.obey.command(isolate(2, IsolationSettings()))
+    assert (ack.outcome, ack.reason) == ("applied", "nothing_set")
+
+
+def test_the_last_granted_cpus_stay_with_the_last_granted_ceiling() -> None:
+    lease = NodeLease(NODE, 10, policy=BY_SET)
+    lease.clock.acknowledged(0, 0)
+    lease.on_local(5000, 0, (0, 1, 2, 3, 4))
+    lease.on_command(replace(suppress(1, 2000, 0), cpus=(4, 5)), 0, {})
+    lapsed_us = 20_000_000 * 60
+    lease.on_local(5000, lapsed_us, (0, 1, 2, 3, 4))
+    target = lease.target(lapsed_us)
+    assert target.allow_milli is not None
+    assert target.allow_milli <= 2000
+    assert set(target.cpus) <= {4, 5}
+
+
+@pytest.fixture
+def groups() -> Iterator[Groups]:
+    with real_groups() as made:
+        if made.layout.hierarchy("cpuset") is None:
+            unavailable("no cpuset controller is mounted")
+        yield made
+
+
+def test_on_this_kernel_a_spinner_runs_where_it_is_bound(groups: Groups, tmp_path: Path) -> None:
+    trees = open_trees(groups.layout, groups.be_root)
+    assert trees.cpuset is not None
+    greedy = Greedy(groups.pod("besteffort", "a"), 1, tmp_path / "counts")
+    try:
+        before = cpuset.observe(trees.cpuset)
+        if not before or len(os.sched_getaffinity(0)) < 2:
+            unavailable("cpusets are not delegated here, or there is one CPU only")
+        hold = holding(tmp_path, trees)
+        last = max(os.sched_getaffinity(0))
+        assert hold.bind((last,)) == (last,)
+        pids = trees.cpuset.processes(BE_ROOT)
+        assert pids
+        assert all(os.sched_getaffinity(pid) == {last} for pid in pids)
+        assert hold.bind((0, last)) == (0, last)
+        assert hold.release() == []
+        assert cpuset.observe(trees.cpuset) == before
+        assert originals.cpus(hold._journal, trees.root) == {}
+    finally:
+        greedy.stop()
+        trees.close()
