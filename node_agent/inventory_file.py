@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -217,8 +217,14 @@ def _pod(path: str, key: str, content: object) -> Pod:
     for name in _NUMBERS:
         if name in entry:
             found[name] = _number(path, f"{key}.{name}", entry[name])
-    if "evict_features" in entry:
-        found["evict_features"] = _features(path, f"{key}.evict_features", entry["evict_features"])
+    readers: dict[str, Callable[[str, str, object], Any]] = {
+        "evict_features": _features,
+        "cpus": _cpus,
+        "cpu_burst": _wish,
+    }
+    for name, read in readers.items():
+        if name in entry:
+            found[name] = read(path, f"{key}.{name}", entry[name])
     for what in ("requests", "limits"):
         amounts = _mapping(path, f"{key}.{what}", entry.get(what) or {}, _AMOUNTS)
         for name, amount in amounts.items():
@@ -230,10 +236,6 @@ def _pod(path: str, key: str, content: object) -> Pod:
             if not isinstance(entry[name], bool):
                 raise InventoryError(f"{path}: {key}.{name}: expected true or false")
             found[name] = entry[name]
-    if "cpus" in entry:
-        found["cpus"] = _cpus(path, f"{key}.cpus", entry["cpus"])
-    if "cpu_burst" in entry:
-        found["cpu_burst"] = _wish(path, f"{key}.cpu_burst", entry["cpu_burst"])
     return Pod(PodFact(**found), _group(path, f"{key}.cgroup", entry["cgroup"]))
 
 
