@@ -118,7 +118,7 @@ async def test_rule4_a_vector_not_read_yet_is_waited_for(broker: DevBroker, pref
             state = worker.engines[0].state
             assert state is not None
             assert state.side["ledger/0"] == 1, "admitted by that very tick, not skipped"
-            assert state.ledger[node]["k8s"] == (1_500, 0)
+            assert state.ledger[node]["k8s"] == (1_500, 0, 0, 0)
         verdict = await check(one.bootstrap, one.prefix)
         assert verdict.ok, verdict.as_json()
 
