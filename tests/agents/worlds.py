@@ -53,9 +53,11 @@ class Node:
     be_us: int = 0
     cpu_us: list[int] = field(default_factory=list)
     pressure_us: list[int] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)  # that its inventory always says
 
     def inventory(self, **more: Any) -> Inventory:
-        return Inventory(self.name, self.rev, self.capacity, self.memory, pods=self.pods, **more)
+        said = {"pods": self.pods} | self.facts | more
+        return Inventory(self.name, self.rev, self.capacity, self.memory, **said)
 
     def advance(self, milli: Sequence[int], system: int = 0, elapsed_ms: int = 1000) -> None:
         """Let time pass: each pod uses so many millicores, and the system some of its own."""

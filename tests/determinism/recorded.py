@@ -22,7 +22,7 @@ from agents.log import Entry, Output, SampleEntry
 from agents.state import PartitionState
 from agents.step import step
 from schemas import codec
-from schemas.records import FleetFacts, LedgerEntry, PolicyRecord
+from schemas.records import CpuTopology, FleetFacts, LedgerEntry, PolicyRecord
 from tests.agents.worlds import (
     GIB,
     INCARNATION,
@@ -37,7 +37,13 @@ from tests.agents.worlds import (
 
 SEED, NODES, SECONDS = 20_261, 30, 300
 POLICY = WARM + "interference: {history_ms: 30000}\nloop: {report_ms: 5000}\n"
-OTHER = POLICY + "suppress: {threshold_percent: 50}\n"
+OTHER = (
+    POLICY
+    + "suppress: {threshold_percent: 50, policy: cpuset}\n"
+    + "cpu_burst: {policy: auto, quota_burst_period_s: 60}\n"
+    + "memory_qos: {ls: {enabled: true, min_percent: 50}, be: {enabled: true}}\n"
+    + "group_identity: {be: {enabled: true}, ls: {enabled: true}}\n"
+)
 Side = tuple[str, int, bytes, Any]
 
 
@@ -65,11 +71,15 @@ def record() -> list[Entry]:
 
 def _node(dice: Random, number: int) -> Node:
     pods = [
-        online(f"n{number}-o{k}", cpu_request_milli=dice.randint(100, 4_000))
+        online(f"n{number}-o{k}", cpu_request_milli=dice.randint(100, 4_000), cpu_limit_milli=5_000)
         for k in range(dice.randint(1, 12))
     ]
     pods += [best_effort(f"n{number}-b{k}") for k in range(dice.randint(0, 6))]
-    return Node(f"n{number}", tuple(pods), capacity=dice.choice((4_000, 8_000, 64_000)))
+    capacity = dice.choice((4_000, 8_000, 64_000))
+    cpus = tuple(range(capacity // 1_000))
+    halves = tuple(cpu * 2 // len(cpus) for cpu in cpus)
+    places = CpuTopology(cpus, tuple(cpu // 2 for cpu in cpus), halves, halves)
+    return Node(f"n{number}", tuple(pods), capacity=capacity, facts={"topology": places})
 
 
 def _sample(world: World, node: Node, dice: Random) -> None:
@@ -88,6 +98,7 @@ def _sample(world: World, node: Node, dice: Random) -> None:
         available=dice.choice((20 * GIB, 20 * GIB, GIB, MEMORY // 2 + 12_345, None)),
         used=[dice.choice((GIB, 3 * GIB + 17, None)) for _ in range(count)],
         pressure_us_per_s=dice.choice((0, 1_000, 5_000, dice.randrange(900_000))),
+        more={"cpu_throttled_us": [dice.randrange(10**9) for _ in range(count)]},
     )
     world.say(sample, dice.choice((20, 30, 40, 50)))
     if chance > 0.995:

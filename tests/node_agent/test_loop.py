@@ -40,7 +40,7 @@ HALF_MILLI = (os.cpu_count() or 1) * 500
 POLICY = """
 name: default
 suppress: {threshold_percent: 100, floor_percent: 50, raise_permille: 1000}
-evict_memory: {enabled: false, threshold_percent: 99, lower_percent: 98}
+evict_memory: {threshold_percent: 99, lower_percent: 98}
 """
 
 
