@@ -29,6 +29,7 @@ SLICES = 6
 """Parts of the window that are kept apart; it is exact to one of them."""
 USED, REQUEST, LIMIT, COUNT = range(4)
 """What a slice sums up: millicores, and how many points."""
+CORE_MILLI = 1000
 LARGEST_MILLI = 1 << 40
 """No node has a billion cores; cut here, so that no window's sum leaves 63 bits."""
 KEYS = (
@@ -81,6 +82,8 @@ def _now(state: PartitionState, folded: Folded) -> Ints:
     request = np.bincount(folded.owner, asked, len(rows)).astype(np.int64)  # exact below 2^53
     capacity = nodes.take("capacity", rows)[:, 0]
     limit: Array = np.where(folded.quota_milli >= 0, folded.quota_milli, capacity)
+    bound = state.nodes["cpus_count"].take(folded.rows)  # by CPU set there is no quota
+    limit = np.where(bound >= 0, np.minimum(limit, bound * CORE_MILLI), limit)
     limit = np.where(folded.quota_known, limit, ABSENT)
     lent = nodes.take("offer", rows)[:, 0]
     by_allocatable = law.switch(state, rows, "evict_cpu.by_allocatable")

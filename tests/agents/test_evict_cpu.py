@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.eviction.node import best_effort_pods
-from schemas.records import Ack, Command, FleetFacts, PodFact
+from schemas.records import Ack, Command, CpuTopology, FleetFacts, PodFact
 from tests.agents.worlds import GIB, PARTITION, WARM, Node, World, best_effort, of, online
 
 RULE = "window_ms: 3000, cooldown_ms: 4000"
@@ -225,3 +225,12 @@ def test_r6_only_best_effort_pods_that_did_not_opt_out_go(
         assert set(chosen) <= allowed
     made = best_effort_pods(world.state, world.state.seats[b"n0"], world.log_ms, "cpu")
     assert {pod.uid for pod in made} == {p.uid for p in pods if p.qos == "BE" and not p.host_app}
+
+
+def test_bound_to_cpus_they_are_the_limit_for_there_is_no_quota() -> None:
+    node = starving(10_000, 10_000)
+    cpus = tuple(range(8))
+    node.facts = {"topology": CpuTopology(cpus, cpus, (0,) * 8, (0,) * 8)}
+    world = World(ON + "suppress: {policy: cpuset}\n", node)
+    (command, *_) = starve(world, node, side=facts(100), quota=-1, used=4800)
+    assert command.terms["limit"] == 5000
