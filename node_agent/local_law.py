@@ -25,6 +25,9 @@ from schemas.records import Ack, Command, Inventory, PolicyRecord, Tick
 
 PARTITION, INCARNATION = 0, 0
 TICK_SLACK_MS = 50  # a beat that comes a little early still ticks
+QUIET_TICK_MS = 10_000
+"""Between ticks that admit nothing: what they decide (capacity, reports) is the centre's to say,
+and what protects the node is decided at samples."""
 
 
 class LocalLaw:
@@ -59,8 +62,7 @@ class LocalLaw:
         """Fold one packed sample and, when one is due, a tick; the commands for this node."""
         log_ms = mono_us // 1000
         batch: list[Entry] = [SampleEntry(self._next(), log_ms, PackedSample(raw))]
-        tick_ms = self._state.law.loop.tick_ms
-        if self._ticked_ms is None or log_ms - self._ticked_ms >= tick_ms - TICK_SLACK_MS:
+        if self._tick_due(log_ms):
             self._ticked_ms = log_ms
             tick = Tick(PARTITION, INCARNATION, LAW_VERSION, dict(self._vector))
             side, self._waiting = tuple(sorted(self._waiting, key=_place)), []
@@ -70,6 +72,14 @@ class LocalLaw:
             for output in step(self._state, batch)
             if isinstance(output.record, Command) and output.record.node == self._node
         ]
+
+    def _tick_due(self, log_ms: int) -> bool:
+        if self._ticked_ms is None:
+            return True
+        period_ms = self._state.law.loop.tick_ms
+        if not self._waiting:
+            period_ms = max(period_ms, QUIET_TICK_MS)
+        return log_ms - self._ticked_ms >= period_ms - TICK_SLACK_MS
 
     def _hear(self, topic: str, key: bytes, record: Any) -> None:
         place = f"{topic}/{PARTITION}"
