@@ -15,6 +15,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any, Protocol
 
+from node_agent.actuators.cpuset import Cpus
 from node_agent.actuators.evict import Evicted
 from node_agent.hold import Hold
 from node_agent.inventory import Census, Pod, Revisions
@@ -69,6 +70,13 @@ class _FakeHold(Hold):
         self._node = node
         self.drift = 0
         self.trees: Any = None
+
+    def bind(self, cpus: Cpus) -> Cpus:
+        """A node without an actuator for CPU sets."""
+        return ()
+
+    def unbind(self) -> None:
+        """Nothing is bound."""
 
     def quota(self, allow_milli: int | None) -> int:
         kernel = self._node.kernel
