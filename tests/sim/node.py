@@ -72,8 +72,8 @@ class _FakeHold(Hold):
         self.trees: Any = None
 
     def bind(self, cpus: Cpus) -> Cpus:
-        """A node without an actuator for CPU sets."""
-        return ()
+        """None of them: a node without an actuator for CPU sets."""
+        return cpus[:0]
 
     def unbind(self) -> None:
         """Nothing is bound."""
