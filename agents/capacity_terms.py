@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import fold, law
+from agents import fold, law, predict
 from agents.lending import batch, margins, mid
 from agents.lending.amounts import permille_of, share_of
 from agents.lending.needs import POLICY_KEYS
@@ -59,7 +59,10 @@ def look(state: PartitionState, log_ms: int, rows: Ints) -> Looked:
     system[:, 1] *= BYTES_PER_KIB
     system = np.maximum(system, 0) + sums[:, fold.HIGH_HOST : fold.HIGH_HOST_B + 1]
     terms, lendable = _batch(state, rows, kept, system, sums[:, fold.NEED : fold.NEED_B + 1])
-    mid_terms, lendable_mid = _mid(state, rows, kept, system, sums[:, fold.LONG : fold.LONG_B + 1])
+    long = sums[:, fold.LONG : fold.LONG_B + 1]
+    left = np.maximum(nodes.take("allocated", rows) - long, 0)
+    left = predict.reclaimable(state, log_ms, rows, left)
+    mid_terms, lendable_mid = _mid(state, rows, kept, system, long, left)
     computed = np.concatenate([lendable, lendable_mid], axis=1)
     computed[nodes["full_ms"].take(rows) < 0] = 0
     return Looked(terms, mid_terms, computed)
@@ -118,13 +121,17 @@ def _batch(
 
 
 def _mid(
-    state: PartitionState, rows: Ints, kept: dict[str, Ints], system: Ints, long: Ints
+    state: PartitionState,
+    rows: Ints,
+    kept: dict[str, Ints],
+    system: Ints,
+    long: Ints,
+    reclaimable: Ints,
 ) -> tuple[dict[str, Ints], Ints]:
     """What mid or batch use themselves displaces nothing: unused is what prod will leave."""
     nodes = state.nodes
     capacity, reserved = nodes.take("capacity", rows), nodes.take("reserved", rows)
     allocated, whole = nodes.take("allocated", rows), total(kept)
-    reclaimable = np.maximum(allocated - long, 0)
     idle = mid.unallocated(capacity, system, reserved, allocated)
     idle_percent = law.column(state, rows, "mid.unallocated_percent")[:, None]
     amount = np.where(

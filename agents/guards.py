@@ -32,7 +32,7 @@ def changed(said: Array, now: Array, capacity: Array, permille: Array | int) -> 
     return result
 
 
-def due(log_ms: int, last_ms: Array, phase: Array, period_ms: int) -> Bools:
+def due(log_ms: int, last_ms: Array | int, phase: Array, period_ms: int) -> Bools:
     """Once a period, each at its own moment of it, also what was never done before."""
     shift = phase % period_ms
     passed: Bools = (log_ms + shift) // period_ms != (last_ms + shift) // period_ms

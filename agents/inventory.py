@@ -130,19 +130,20 @@ def _said_cpu(state: PartitionState, record: Inventory) -> int:
 
 def _move(state: PartitionState, seat: Seat, uids: tuple[str, ...]) -> None:
     """Give the node slots for its new pod set, carrying known pods' state over by uid."""
-    nodes, pods, row = state.nodes, state.pods, seat.row
+    nodes, row = state.nodes, seat.row
     start = int(nodes["start"][row])
     old = {uid: start + i for i, uid in enumerate(seat.uids)}
     kept = [(i, old[uid]) for i, uid in enumerate(uids) if uid in old]
     came_from = np.array([slot for _, slot in kept], dtype=np.int64)
-    carried = pods.copy_rows(came_from)
-    pods.clear(slice(start, start + len(seat.uids)))
+    carried = [table.copy_rows(came_from) for table in state.by_slot()]
+    state.clear_slots(slice(start, start + len(seat.uids)))
     if len(uids) > int(nodes["room"][row]):
         state.release_slots(start, int(nodes["room"][row]))
         start, room = state.take_slots(len(uids))
         nodes["start"][row], nodes["room"][row] = start, room
     goes_to: Ints = np.array([start + i for i, _ in kept], dtype=np.int64)
-    pods.write_rows(goes_to, carried)
+    for table, values in zip(state.by_slot(), carried, strict=True):
+        table.write_rows(goes_to, values)
     nodes["count"][row] = len(uids)
     seat.uids = uids
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents import law, windows
+from agents import law, predict, windows
 from agents.classes import HIGH, HOST
 from agents.log import Output
 from agents.table import ABSENT, Array, Bools, Field, Ints
@@ -77,6 +77,7 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
     capacity = nodes.take("capacity", rows)
     lines, high = _pod_lines(state, rows, slots, owner, capacity)
     totals = _node_lines(rows, lines, high, owner, capacity)
+    left = np.maximum(totals[:, 0] - totals[:, 2], 0)
     ring = nodes.take("ring", rows)
     ranks = percentiles(ring.reshape(-1, windows.SECONDS)).reshape(len(rows), -1, len(PERCENTILES))
     ranks = ranks.astype(np.int64)
@@ -90,6 +91,7 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
         ],
         "ranks": [_by_name(ranks[:, unit::2], scale) for unit, scale in enumerate(SCALES)],
         "system": np.maximum(system, 0).tolist(),
+        "left": predict.reclaimable(state, view.log_ms, rows, left).tolist(),
     }
     by_unit = np.ascontiguousarray(lines.transpose(2, 0, 1))
     end = np.cumsum(nodes["count"].take(rows)).tolist()
@@ -155,7 +157,7 @@ def _record(
 ) -> Reservation:
     ranks = figures["ranks"]
     cpu, memory = figures["totals"][0][i], figures["totals"][1][i]
-    system = figures["system"][i]
+    system, left = figures["system"][i], figures["left"][i]
     return Reservation(
         node=seat.name,
         cause=view.cause,
@@ -166,8 +168,8 @@ def _record(
         memory_percentiles_bytes=ranks[1][i],
         system_cpu_milli=system[0],
         system_memory_bytes=system[1] * windows.BYTES_PER_KIB,
-        reclaimable_cpu_milli=max(cpu["limit"] - cpu["short"], 0),
-        reclaimable_memory_bytes=max(memory["limit"] - memory["short"], 0),
+        reclaimable_cpu_milli=left[0],
+        reclaimable_memory_bytes=left[1],
         pods=seat.uids,
         pod_cpu_milli=dict(zip(LINES, pods[0], strict=True)),
         pod_memory_bytes=dict(zip(LINES, pods[1], strict=True)),

@@ -31,11 +31,12 @@ from agents import (
     suppress_cpuset,
     windows,
 )
+from agents.prediction.held import Held
 from agents.table import ABSENT, Array, Ints, Table, spans
 from schemas.policy import Policy, Published
 from schemas.records import FleetFacts
 
-IMAGE_VERSION = 3  # raised with every change of what an image holds
+IMAGE_VERSION = 4  # raised with every change of what an image holds
 ROOM_STEP = 8
 """Slots are given in spans of a multiple of this."""
 GROWTH = 4
@@ -100,6 +101,7 @@ class PartitionState:
         self.seats: dict[bytes, Seat] = {}
         self.nodes = Table(NODE_FIELDS)
         self.pods = Table(POD_FIELDS)
+        self.models: Held | None = None  # of the pods, slot by slot; None: nothing is predicted
         self._free_rows: list[int] = []
         self._free_slots: dict[int, list[int]] = {}
         self._next_row = 0
@@ -133,7 +135,7 @@ class PartitionState:
         seat = self.seats.pop(key)
         row = seat.row
         start, room = int(self.nodes["start"][row]), int(self.nodes["room"][row])
-        self.pods.clear(slice(start, start + room))
+        self.clear_slots(slice(start, start + room))
         self.release_slots(start, room)
         self.nodes.clear(row)
         self._free_rows.append(row)
@@ -163,7 +165,18 @@ class PartitionState:
         self._next_slot += room
         if self._next_slot > self.pods.size:
             self.pods.grow(_roomier(self.pods.size, self._next_slot))
+            if self.models is not None:
+                self.models.table.grow(self.pods.size)
         return start, room
+
+    def clear_slots(self, slots: slice) -> None:
+        """Let these slots hold nothing."""
+        for table in self.by_slot():
+            table.clear(slots)
+
+    def by_slot(self) -> list[Table]:
+        """All that is kept slot by slot, and must move with a pod."""
+        return [self.pods] if self.models is None else [self.pods, self.models.table]
 
     def release_slots(self, start: int, room: int) -> None:
         """Give a cleared span back."""
@@ -199,6 +212,8 @@ class PartitionState:
             arrays[name] = np.zeros_like(arrays[name])
         slots, _, _ = self.slots_of(rows)
         arrays |= {f"pod.{k}": v for k, v in self.pods.copy_rows(slots).items()}
+        if self.models is not None:
+            arrays |= {f"model.{k}": v for k, v in self.models.image(slots).items()}
         meta = {
             "version": IMAGE_VERSION,
             **{name: _own(getattr(self, name)) for name in _PLAIN},
@@ -242,6 +257,9 @@ class PartitionState:
         self.pods.grow(max(self._next_slot, SMALLEST))
         slots, _, _ = self.slots_of(rows)
         self.pods.write_rows(slots, _under("pod.", arrays))
+        models = _under("model.", arrays)
+        if models:
+            self.models = Held.restored(models, slots, self.pods.size)
         for row, said in enumerate(seats):
             self.seats[said["name"].encode()] = _seat_in(said, row)
 

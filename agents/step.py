@@ -18,6 +18,7 @@ from agents import (
     health,
     interference,
     isolate,
+    predict,
     reports,
     suppress,
     tick_view,
@@ -75,6 +76,7 @@ def _decide_tick(state: PartitionState, offset: int, out: list[Output]) -> None:
     ticks.forget_silent(state)
     ticks.renew(state, offset, out)
     view = tick_view.look(state, offset)
+    predict.note(state, view)
     capacity.decide(state, view, out)
     isolate.decide(state, view, out)
     reports.report(state, view, out)

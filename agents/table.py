@@ -22,10 +22,10 @@ ABSENT = -1
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One column: integer type, inner shape, and the value of a row that holds nothing."""
+    """One column: its type, inner shape, and the value of a row that holds nothing."""
 
     name: str
-    dtype: type[np.integer[Any]] = np.int64
+    dtype: type[np.integer[Any] | np.float32] = np.int64
     shape: tuple[int, ...] = ()
     fill: int = 0
 

@@ -1,8 +1,7 @@
 """A partition's models: cpu and memory histograms of every row, trained and asked a part at a time.
 
-The tick's decider keeps one `Models` a partition and calls `train` and `ask` for the rows that are
-`due`: each row once a minute, a sixtieth of them a second. Entities are rows of the caller's: pods,
-and whatever else is predicted (node system, priority classes).
+`agents.predict` calls `train` and `ask` for the rows whose moment it is: each once a minute, about
+a sixtieth of them a second. Entities are rows of the caller's.
 """
 
 from __future__ import annotations
@@ -42,11 +41,6 @@ def models(rows: int, half_lives_ms: tuple[int, int], epsilon: float) -> Models:
     memory = Kind(MEMORY_BUCKETS, half_lives_ms[1], epsilon)
     kinds = (cpu, memory)
     return Models(kinds, (histogram.empty(cpu, rows, CELL), histogram.empty(memory, rows, CELL)))
-
-
-def due(second: int, rows: int) -> Ints:
-    """The rows whose turn this second is; each comes once a minute."""
-    return np.arange(second % PERIOD_S, rows, PERIOD_S, dtype=np.int64)
 
 
 def train(fleet: Models, rows: Ints, usage: Ints, t_ms: int) -> None:

@@ -38,7 +38,7 @@ def with_margin(amounts: Ints, margin_percent: int) -> Ints:
     return (amounts.astype(np.float64) * (float(100 + margin_percent) / 100)).astype(np.int64)
 
 
-def by_pod(allocatable: Ints, pods: Pods, margin_percent: int, cold_start_s: int) -> Answer:
+def by_pod(allocatable: Ints, pods: Pods, margin_percent: int, cold_start_s: float) -> Answer:
     """Pod by pod: the request less the peak, never offset by another pod above its request.
 
     A pod that is cold or has no model keeps its request and gives nothing; coldness is asked before

@@ -1,6 +1,6 @@
 """The short-term reservation that is worth its price, from an entity's own past peaks.
 
-Called by the reservation's tick for the rows that are due, and by `make bench NAME=reservations`.
+Asked by `make bench NAME=reservations`; the reservation's tick takes maxima of windows still.
 Reserving the maximum of a day pays a whole day for each single spike. Here every level has a cost:
 what it reserves, and how often the past went above it times what that costs; the cheapest is taken.
 So an entity with rare, high spikes is not reserved up to them, and one whose peaks lie close

@@ -34,7 +34,7 @@ from schemas.policy.layers import (
     named,
     reach,
 )
-from schemas.policy.lending import CapacityRule, Margins, MidRule, Peak
+from schemas.policy.lending import CapacityRule, Margins, MidRule, Peak, Prediction
 from schemas.policy.placement import ElasticQuota, LoadAware, LowNodeLoad
 from schemas.policy.published import Published, published
 from schemas.policy.reading import MAX_POLICY_BYTES, load, parse
@@ -91,6 +91,7 @@ __all__ = [
     "Permille",
     "Policy",
     "PositiveMs",
+    "Prediction",
     "Published",
     "Reach",
     "Resctrl",

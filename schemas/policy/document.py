@@ -19,7 +19,7 @@ from schemas.policy.isolation import (
     Resctrl,
     SystemDaemons,
 )
-from schemas.policy.lending import CapacityRule, Margins, MidRule
+from schemas.policy.lending import CapacityRule, Margins, MidRule, Prediction
 from schemas.policy.partial import Entry, Group, Said, with_partials
 from schemas.policy.placement import ElasticQuota, LoadAware, LowNodeLoad
 from schemas.policy.rollout import Rollout
@@ -56,6 +56,7 @@ class Policy(Part, frozen=True):
     mid: MidRule = MidRule()
     margins: Margins = Margins()
     reservation: ReservationRule = ReservationRule()
+    prediction: Prediction = Prediction()
     interference: Interference = Interference()
     blast: Blast = Blast()
     resctrl: Resctrl = Resctrl()

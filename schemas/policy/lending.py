@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from schemas.policy.units import Part, Percent, Permille, PositiveMs
+from schemas.policy.units import HalfLifeMs, Ms, Part, Percent, Permille, PositiveMs
 
 Minute = Annotated[int, Meta(ge=0, le=10_079)]
 
@@ -39,6 +39,20 @@ class MidRule(Part, frozen=True):
     unallocated_percent: Percent = 0  # of what no prod pod asked for
     static_cpu_percent: Percent = 0
     static_memory_percent: Percent = 0
+
+
+class Prediction(Part, frozen=True):
+    """What prod pods will leave of their requests, by decaying histograms of each pod's use.
+
+    One for the fleet: models are shared out by half life, and history must outlive a change.
+    """
+
+    enabled: bool = False
+    safety_margin_percent: Percent = 10
+    cold_start_ms: Ms = 86_400_000  # a younger model gives nothing
+    cpu_half_life_ms: HalfLifeMs = 43_200_000
+    memory_half_life_ms: HalfLifeMs = 86_400_000
+    epsilon_ppm: Annotated[int, Meta(ge=1, le=1_000_000)] = 100  # of a sample: less is nothing
 
 
 class Peak(Part, frozen=True):

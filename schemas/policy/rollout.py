@@ -14,7 +14,7 @@ from schemas.policy.units import Part, Percent
 
 Stage = Literal["observe", "protect", "pilot", "expand"]
 Workload = Annotated[str, Meta(min_length=1, max_length=253)]
-MEASURING = ("interference", "load_aware", "low_node_load", "elastic_quota")
+MEASURING = ("interference", "prediction", "load_aware", "low_node_load", "elastic_quota")
 """Sections that command nothing and lend nothing: every stage leaves them as they are."""
 LENDING = ("capacity", "mid")
 """Sections that lend: off until the pilot."""

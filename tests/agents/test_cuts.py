@@ -7,6 +7,7 @@ import json
 import random
 from typing import Any
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,8 +29,11 @@ from tests.agents.worlds import (
     said,
 )
 
+PREDICTED = "prediction: {enabled: true, cold_start_ms: 0}\n"
+POLICIES = st.sampled_from(("", PREDICTED))
 
-def random_log(seed: int, length: int) -> list[Entry]:
+
+def random_log(seed: int, length: int, more: str = "") -> list[Entry]:
     """A log with late, lost, doubled and reordered samples, pod sets that change, side records."""
     dice = random.Random(seed)
     nodes = [
@@ -38,7 +42,12 @@ def random_log(seed: int, length: int) -> list[Entry]:
         for i in range(4)
     ]  # fmt: skip
     short = "interference: {history_ms: 20000}\nblast: {facts_stale_ms: 5000}\n"
-    world = World(WARM + short, *nodes[:3])
+    world = World(WARM + short + more, *nodes[:3])
+    for _ in range(24 if more else 0):  # two minutes for models to begin
+        world.log_ms += 5000
+        for node in nodes[:3]:
+            world.say(node.sample(elapsed_ms=5000), 0)
+        world.tick(0)
     spare: list[PackedSample] = []
     for number in range(length):
         node = dice.choice(nodes)
@@ -100,9 +109,9 @@ def fold(batches: list[list[Entry]]) -> tuple[list[Output], PartitionState]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.lists(st.integers(0, 10**6), max_size=12))
-def test_same_log_same_bytes_however_cut(seed: int, cuts: list[int]) -> None:
-    log = random_log(seed, 80)
+@given(st.integers(0, 10**6), st.lists(st.integers(0, 10**6), max_size=12), POLICIES)
+def test_same_log_same_bytes_however_cut(seed: int, cuts: list[int], more: str) -> None:
+    log = random_log(seed, 80, more)
     whole, state = fold([log])
     parts, other = fold(cut(log, cuts))
     assert said(parts) == said(whole)
@@ -110,11 +119,11 @@ def test_same_log_same_bytes_however_cut(seed: int, cuts: list[int]) -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 30))
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 30), POLICIES)
 def test_recovered_from_an_image_goes_on_as_if_never_stopped(
-    seed: int, place: int, again: int
+    seed: int, place: int, again: int, more: str
 ) -> None:
-    log = random_log(seed, 80)
+    log = random_log(seed, 80, more)
     at = place % (len(log) + 1)
     first, state = fold([log[:at]])
     meta, arrays = state.to_arrays()
@@ -125,6 +134,15 @@ def test_recovered_from_an_image_goes_on_as_if_never_stopped(
     whole, live = fold([log])
     assert said(first + rest) == said(whole)
     assert restored.digest() == live.digest()
+
+
+def test_models_have_begun_when_the_random_part_does() -> None:
+    trained = 0
+    for seed in range(6):
+        models = fold([random_log(seed, 0, PREDICTED)])[1].models
+        assert models is not None
+        trained += int(np.count_nonzero(models.table["since_ms"] >= 0))
+    assert trained > 6
 
 
 def test_outputs_have_distinct_keys_and_are_sorted() -> None:

@@ -43,6 +43,7 @@ OTHER = (
     + "cpu_burst: {policy: auto, quota_burst_period_s: 60}\n"
     + "memory_qos: {ls: {enabled: true, min_percent: 50}, be: {enabled: true}}\n"
     + "group_identity: {be: {enabled: true}, ls: {enabled: true}}\n"
+    + "prediction: {enabled: true, cold_start_ms: 20000}\n"
 )
 Side = tuple[str, int, bytes, Any]
 

@@ -38,11 +38,6 @@ def test_cuts_leave_the_same_bytes(cuts: list[int]) -> None:
         assert one.reference.tobytes() == other.reference.tobytes()
 
 
-def test_each_row_has_one_turn_a_minute() -> None:
-    turns = np.concatenate([fleet.due(second, 1000) for second in range(7, 67)])
-    assert sorted(turns.tolist()) == list(range(1000))
-
-
 def test_answers_are_whole_amounts_at_or_above_what_was_used() -> None:
     models = fleet.models(2, HALF_LIVES_MS, EPSILON)
     for minute in range(100):
