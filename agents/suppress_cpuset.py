@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agents import law, machine
-from agents.cpuset import wanted_cpus
+from agents.cpuset import lendable, select, wanted_cpus
 from agents.suppress_pass import (
     CORE_MILLI,
     NO_QUOTA,
@@ -98,14 +98,20 @@ def _wanted(state: PartitionState, folded: Folded, count: Ints, allow_milli: Int
 
 
 def _next(seat: Seat, seen: Facts, how: Manners) -> tuple[int, ...]:
-    """The set that is to be in force; none where the bound is lifted."""
+    """The set that is to be in force; none where the bound is lifted, or nothing may be lent."""
     topology = seat.machine.topology
     rows = machine.processors(topology if topology is not None else NO_CPUS)
     pins = machine.pins(seat.machine)
     held = np.array(seat.cpus, dtype=np.int64) if seat.cpus else np.sort(rows.cpu)
     now = Bounds(held, NO_QUOTA, USING if seat.cpus else UNSET)
     after = keep_off(reconcile(now, seen, rows, pins, how), pins)
-    return tuple(after.cpus.tolist()) if after.cpuset_status == USING else ()
+    if after.cpuset_status != USING:
+        return ()
+    cpus = after.cpus
+    if not lendable(cpus, pins).all():  # it stayed, and all of it was given to others since
+        open_to = rows.where(lendable(rows.cpu, pins))
+        cpus = np.sort(select(open_to, min(len(cpus), len(open_to.cpu))))
+    return tuple(cpus.tolist())
 
 
 def _manners(rule: Suppress, *, bounded: bool) -> Manners:

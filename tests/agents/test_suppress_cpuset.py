@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agents.state import PartitionState
@@ -151,6 +151,8 @@ CPUS = st.sets(st.integers(0, 9), max_size=4)
     st.permutations(range(8)),
     st.sampled_from(["", "0", "6-7"]),
 )
+@example([(2200, set(), set()), (0, set(), set()), (0, {0, 1, 4, 5}, set())], list(range(8)), "")
+@example([(0, set(), set()), (0, set(range(8)), set())], list(range(8)), "")
 def test_whatever_comes_nothing_of_others_is_lent(
     seconds: list[tuple[int, set[int], set[int]]], order: list[int], reserved: str
 ) -> None:
