@@ -24,13 +24,16 @@ def cause_of(state: PartitionState, offset: int, log_ms: int) -> Cause:
 
 def command(
     state: PartitionState, wave: Wave, at: int, decider: Decider, reason: str,
-    terms: dict[str, int], out: list[Output], **what: Any,
+    terms: dict[str, int], out: list[Output], told: dict[str, int] | None = None, **what: Any,
 ) -> None:  # fmt: skip
-    """A command to the node of the wave's sample ``at``, and the decision record beside it."""
+    """A command to the node of the wave's sample ``at``, and the decision record beside it.
+
+    ``told``: more terms, for the audit log alone.
+    """
     seat, entry = wave.seats[at], wave.entries[at]
     cause = cause_of(state, entry.offset, wave.log_ms[at])
     said = order(state, seat, cause, decider, reason, terms, out, **what)
-    columns = {name: [value] for name, value in terms.items()}
+    columns = {name: [value] for name, value in (terms | (told or {})).items()}
     decided = Decision(decider, cause, (seat.name,), (reason,), columns, (said,))
     out.append(Output("decisions", entry.sample.node, decided, entry.offset, seat.name, decider))
 

@@ -2,9 +2,10 @@
 
 `agents.step` calls `decide` for each wave, after memory's gate. When the limit on best-effort work
 covers only a small part of its requests, over a window and now, and what it may use is used up,
-pods go until the rest is satisfied. Formulas: `agents.eviction.release`, after koordinator
-`qosmanager/plugins/cpuevict/cpu_evict.go`. CPU can be throttled: without the fleet's word nobody
-goes, also not by a node's own decision.
+pods go until the rest is satisfied. By policy also: pods that offer themselves where the node is
+busy, and requests beyond what is lent; victims are best-effort pods in every case. Formulas:
+`agents.eviction.release`, after koordinator `qosmanager/plugins/cpuevict/cpu_evict.go`. CPU can be
+throttled: without the fleet's word nobody goes, also not by a node's own decision.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import numpy as np
 
 from agents import law
 from agents.classes import BEST_EFFORT, HOST
-from agents.eviction import node, release
-from agents.eviction.gate import Gate, serve
+from agents.eviction import node, plan, release
+from agents.eviction.gate import Gate, Short, serve
+from agents.eviction.overdraft import lent_by_kind, standing
 from agents.table import ABSENT, Array, Bools, Field, Ints
 
 if TYPE_CHECKING:
@@ -24,11 +26,12 @@ if TYPE_CHECKING:
     from agents.log import Output
     from agents.state import PartitionState
     from agents.wave import Wave
+    from schemas.policy import EvictCpu
 
 SLICES = 6
 """Parts of the window that are kept apart; it is exact to one of them."""
-USED, REQUEST, LIMIT, COUNT = range(4)
-"""What a slice sums up: millicores, and how many points."""
+USED, REQUEST, LIMIT, NODE, COUNT = range(5)
+"""What a slice sums up: millicores, those of best effort and of the node; how many points."""
 CORE_MILLI = 1000
 LARGEST_MILLI = 1 << 40
 """No node has a billion cores; cut here, so that no window's sum leaves 63 bits."""
@@ -36,10 +39,12 @@ KEYS = (
     "window_ms", "cooldown_ms", "satisfaction_lower_percent", "satisfaction_upper_percent",
     "be_usage_percent",
 )  # fmt: skip
-GATE = Gate("evict_cpu", "cpu", "cpu_evicted_ms", "cpu_fruitless", "cpu_need_at_order")
+GATE = Gate(
+    "evict_cpu", "cpu", "cpu_evicted_ms", "cpu_fruitless", "cpu_need_at_order", "cpu_overdrawn_ms"
+)
 NODE_FIELDS = (
     *GATE.fields(),
-    Field("starved", shape=(SLICES, 4)),  # sums of used, request, limit in millicores; points
+    Field("starved", shape=(SLICES, 5)),  # sums in millicores, and points: see COUNT
     Field("starved_ms", shape=(SLICES,), fill=ABSENT),  # event time at which each slice begins
 )
 POD_FIELDS: tuple[Field, ...] = ()
@@ -52,29 +57,76 @@ def decide(state: PartitionState, wave: Wave, folded: Folded, out: list[Output])
     if state.policy is None or not enabled.any():
         return
     now = _now(state, folded)
-    sure = enabled & (now >= 0).all(axis=1)
+    sure = enabled & (now[:, :NODE] >= 0).all(axis=1)
     window_ms, cooldown_ms, lower, upper, full = (
         law.column(state, rows, f"evict_cpu.{key}") for key in KEYS
     )
     sums = _note(state, folded, now, sure, window_ms)
     count = sums[:, COUNT]
+    enough = release.covers(count, state.law.loop.tick_ms, window_ms)
     mean = sums[:, :COUNT] / np.maximum(count, 1)[:, None]
-    need = release.by_satisfaction(
+    starved = release.by_satisfaction(
         release.Satisfaction(mean[:, USED], mean[:, REQUEST], mean[:, LIMIT]),
-        release.Satisfaction(*now.astype(np.float64).T),
-        release.covers(count, state.law.loop.tick_ms, window_ms), lower, upper, full,
+        release.Satisfaction(*now[:, :NODE].T.astype(np.float64)), enough, lower, upper, full,
     )  # fmt: skip
-    GATE.relieve(state, rows[sure & (need <= 0)])
+    starved *= law.switch(state, rows, "evict_cpu.best_effort_enabled")
+    busy = np.minimum(sums[:, NODE] // np.maximum(count, 1), now[:, NODE])
+    hot = enough & _is_hot(state, rows, busy)
+    over = standing(state, folded, "evict_cpu", "cpu", sure, GATE.overdrawn_ms)
+    short = (starved > 0) | hot | over
+    GATE.relieve(state, rows[sure & ~short])
     seen_ms = folded.event_ms - state.nodes["since_ms"].take(rows)
-    for at in np.flatnonzero(sure & (need > 0) & (seen_ms >= cooldown_ms)).tolist():
-        rule = law.of(state, int(rows[at])).evict_cpu
-        used, request, limit = now[at].tolist()
+    for at in np.flatnonzero(sure & short & (seen_ms >= cooldown_ms)).tolist():
+        row = int(rows[at])
+        rule = law.of(state, row).evict_cpu
+        named = (
+            (plan.BEST_EFFORT, starved[at] > 0), (plan.ALLOCATABLE, over[at]),
+            (plan.USAGE, hot[at]),
+        )  # fmt: skip
+        features = frozenset(name for name, on in named if on)
+        has = int(state.nodes["capacity"][row, 0])
+        lent = lent_by_kind(state, row, "cpu")
+        figures = plan.Node(has, int(busy[at]), lent, int(starved[at]))
+        used, request, limit, _ = now[at].tolist()
         terms = {"used": used, "request": request, "limit": limit, "points": int(count[at])}
-        serve(state, wave, at, GATE, rule, int(need[at]), terms, _budget, out)
+        if hot[at]:
+            terms |= {"busy": int(busy[at]), "capacity": has}
+        serve(
+            state, wave, at, GATE, Short(rule, _marks(rule), features, figures, terms), _budget, out
+        )
+
+
+def _is_hot(state: PartitionState, rows: Ints, busy: Ints) -> Bools:
+    """Nodes that are busy beyond the threshold, where the policy evicts by use."""
+    on = law.switch(state, rows, "evict_cpu.usage_enabled")
+    if not on.any():
+        return on
+    capacity = np.maximum(state.nodes.take("capacity", rows)[:, 0], 1)
+    threshold, lower = (
+        law.column(state, rows, f"evict_cpu.usage_{key}_percent") for key in ("threshold", "lower")
+    )
+    result: Bools = on & (release.by_usage(capacity, busy, threshold, lower) > 0)
+    return result
+
+
+def _marks(rule: EvictCpu) -> plan.Rule:
+    return plan.Rule(
+        usage_percent=rule.usage_threshold_percent,
+        usage_lower_percent=rule.usage_lower_percent,
+        usage_priority=rule.usage_priority_most,
+        allocatable_percent=rule.allocatable_threshold_percent,
+        allocatable_lower_percent=rule.allocatable_lower_percent,
+        allocatable_priority=rule.allocatable_priority_most,
+        satisfaction_lower_percent=rule.satisfaction_lower_percent,
+        satisfaction_upper_percent=rule.satisfaction_upper_percent,
+    )
 
 
 def _now(state: PartitionState, folded: Folded) -> Ints:
-    """Best-effort millicores used, requested, and their limit [w, 3]; ABSENT where not known."""
+    """Best-effort millicores used, requested, their limit [w, 4]; ABSENT where not known.
+
+    The last column is the node's use, 0 where not known: then it is never busy.
+    """
     pods, nodes, rows = state.pods, state.nodes, folded.rows
     roles = pods["roles"].take(folded.slots)
     mine = (roles & (BEST_EFFORT | HOST)) == BEST_EFFORT
@@ -89,14 +141,16 @@ def _now(state: PartitionState, folded: Folded) -> Ints:
     by_allocatable = law.switch(state, rows, "evict_cpu.by_allocatable")
     limit = release.limit_of(limit, lent, by_allocatable=by_allocatable)
     request = np.where(folded.known, request, ABSENT)
-    figures: Ints = np.stack([folded.be_milli, request, limit], axis=1)
+    figures: Ints = np.stack(
+        [folded.be_milli, request, limit, np.maximum(folded.node_milli, 0)], axis=1
+    )
     return np.minimum(figures, LARGEST_MILLI)
 
 
 def _note(
     state: PartitionState, folded: Folded, now: Ints, sure: Bools, window_ms: Ints
 ) -> Ints:  # fmt: skip
-    """Add the points to their slices; the sums over the window [w, 4]."""
+    """Add the points to their slices; the sums over the window [w, 5]."""
     nodes, rows = state.nodes, folded.rows
     slice_ms = np.maximum(window_ms // SLICES, 1)
     begins = folded.event_ms // slice_ms * slice_ms

@@ -1,7 +1,8 @@
 """Memory's last gate: when a node is nearly full, best-effort pods go until it is not.
 
-`agents.step` calls `decide` for each wave. Formulas: `agents.eviction`, after koordinator
-`qosmanager/plugins/memoryevict/memory_evict.go`.
+`agents.step` calls `decide` for each wave. By policy also: pods that offer themselves, in the order
+they say, and requests beyond what is lent; victims are best-effort pods in every case. Formulas:
+`agents.eviction`, after koordinator `qosmanager/plugins/memoryevict/memory_evict.go`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import numpy as np
 
 from agents import law
 from agents.eviction import node
-from agents.eviction.gate import Gate, serve
+from agents.eviction.gate import ALONE, Gate, Short, serve
+from agents.eviction.overdraft import lent_by_kind, standing
+from agents.eviction.plan import ALLOCATABLE, BEST_EFFORT, USAGE, Node, Rule
 from agents.eviction.release import by_usage
 from agents.table import ABSENT, Field
 
@@ -21,10 +24,14 @@ if TYPE_CHECKING:
     from agents.log import Output
     from agents.state import PartitionState
     from agents.wave import Wave
+    from schemas.policy import EvictMemory
 
-GATE = Gate("evict_memory", "memory", "evicted_ms", "fruitless", "need_at_order")
+GATE = Gate(
+    "evict_memory", "memory", "evicted_ms", "fruitless", "need_at_order", "memory_overdrawn_ms"
+)
 NODE_FIELDS = (
     *GATE.fields(),
+    Field("ordered_ms", fill=ABSENT),  # log time of the last order in earnest, of any decider
     Field("evictions_wanted"),  # pods, by the last sample, of every eviction decider
 )
 POD_FIELDS = (
@@ -48,18 +55,38 @@ def decide(state: PartitionState, wave: Wave, folded: Folded, out: list[Output])
     used = np.where(sure, total - available, 0)
     threshold = law.column(state, rows, "evict_memory.threshold_percent")
     lower = law.column(state, rows, "evict_memory.lower_percent")
-    release = by_usage(np.maximum(capacity, 1), used, threshold, lower)
-    GATE.relieve(state, rows[sure & (release <= 0)])
-    for at in np.flatnonzero(sure & (release > 0)).tolist():
-        rule = law.of(state, int(rows[at])).evict_memory
-        has, uses = int(capacity[at]), int(used[at])
+    full = by_usage(np.maximum(capacity, 1), used, threshold, lower) > 0
+    over = standing(state, folded, "evict_memory", "memory", sure, GATE.overdrawn_ms)
+    GATE.relieve(state, rows[sure & ~(full | over)])
+    for at in np.flatnonzero(sure & (full | over)).tolist():
+        row, has, uses = int(rows[at]), int(capacity[at]), int(used[at])
+        rule = law.of(state, row).evict_memory
+        named = (
+            (BEST_EFFORT, rule.best_effort_enabled and full[at]),
+            (ALLOCATABLE, over[at]),
+            (USAGE, rule.usage_enabled and full[at]),
+        )
+        features = frozenset(name for name, on in named if on)
+        figures = Node(has, uses, lent_by_kind(state, row, "memory"))
         terms = {"capacity": has, "used": uses, "percent": uses * 100 // has}
-        serve(state, wave, at, GATE, rule, int(release[at]), terms, _budget, out)
+        short = Short(rule, _marks(rule), features, figures, terms)
+        serve(state, wave, at, GATE, short, _budget, out)
+
+
+def _marks(rule: EvictMemory) -> Rule:
+    return Rule(
+        usage_percent=rule.threshold_percent,
+        usage_lower_percent=rule.lower_percent,
+        usage_priority=rule.usage_priority_most,
+        allocatable_percent=rule.allocatable_threshold_percent,
+        allocatable_lower_percent=rule.allocatable_lower_percent,
+        allocatable_priority=rule.allocatable_priority_most,
+    )
 
 
 def _budget(state: PartitionState, log_ms: int) -> tuple[int, str]:
     """Pods that may be ordered out now, and why so many: the last gate knows one pod by itself."""
     left, against = node.budget(state, log_ms)
     if against == node.FLEET_UNKNOWN:
-        return 1, "memory_full_fleet_unknown"
+        return 1, ALONE
     return left, against or "memory_full"

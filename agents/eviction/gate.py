@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from agents import emit
-from agents.eviction import ladder, node, plan
+from agents.eviction import ladder, node, overdraft, plan, why
 from agents.eviction.candidate import Candidate
 from agents.eviction.passes import run
 from agents.guards import cooled
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 Budget = Callable[["PartitionState", int], tuple[int, str]]
 """Pods that may be ordered out at a log time, and the reason that goes with it."""
+ALONE = "memory_full_fleet_unknown"
+"""Reason of an order without the fleet's word: then best effort alone goes, by the last gate."""
+REASONS = {plan.ALLOCATABLE: "overdrawn", plan.USAGE: "in_use"}
+"""Reasons of the features that are off by default, after the resource's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +40,17 @@ class Gate:
     evicted_ms: str
     fruitless: str
     need_at_order: str
+    overdrawn_ms: str
 
     def fields(self) -> tuple[Field, ...]:
-        """Log time of the last order; orders in a row that freed nothing; the need at the last."""
+        """Log time of the last order, dry or not; orders in a row that freed nothing; the need
+        at the last; since when it is overdrawn.
+        """
         return (
             Field(self.evicted_ms, fill=ABSENT),
             Field(self.fruitless),
             Field(self.need_at_order, fill=ABSENT),
+            overdraft.field(self.overdrawn_ms),
         )
 
     def relieve(self, state: PartitionState, rows: Ints) -> None:
@@ -50,50 +58,86 @@ class Gate:
         state.nodes[self.fruitless][rows] = 0
         state.nodes[self.need_at_order][rows] = ABSENT
 
+    @property
+    def names(self) -> dict[str, str]:
+        """What pods call the features of this resource."""
+        return {
+            plan.BEST_EFFORT: f"be_{self.resource}",
+            plan.ALLOCATABLE: f"{self.resource}_allocatable",
+            plan.USAGE: self.resource,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """One node in need: its rule, the features that ask for victims now, and the figures."""
+
+    rule: EvictMemory | EvictCpu
+    marks: plan.Rule
+    features: frozenset[str]
+    node: plan.Node
+    terms: dict[str, int]
+
 
 def serve(
-    state: PartitionState, wave: Wave, at: int, gate: Gate, rule: EvictMemory | EvictCpu,
-    need: int, terms: dict[str, int], budget_of: Budget, out: list[Output],
+    state: PartitionState, wave: Wave, at: int, gate: Gate, short: Short, budget_of: Budget,
+    out: list[Output],
 ) -> None:  # fmt: skip
-    """Order pods out until ``need`` (bytes, or millicores requested) is covered, within budget.
+    """Order pods out until every goal is covered, within budget.
 
-    What is going already counts as freed; after an order the node rests for the cool-down.
+    What is going already counts as freed, whichever decider ordered it; after an order of either
+    the node rests for this rule's cool-down.
     """
-    nodes, row, log_ms = state.nodes, wave.seats[at].row, wave.log_ms[at]
+    nodes, row, log_ms, rule = state.nodes, wave.seats[at].row, wave.log_ms[at], short.rule
     pods = node.best_effort_pods(state, wave.seats[at], log_ms, gate.resource)
+    lent = [pod for pod in pods if pod.kind in short.node.allocatable]
+    goals = plan.goals_of(gate.resource, short.features, short.marks, short.node, lent)
+    need = plan.need_of(goals)
     going = [pod for pod in pods if pod.going]
     fruitless = ladder.fruitless_after(
         int(nodes[gate.fruitless][row]), int(nodes[gate.need_at_order][row]), need
     )
     start = ladder.start_of(fruitless, rule.escalate_after_orders)
-    task = plan.best_effort_task(gate.resource, need, pods, start)
+    tasks = plan.tasks_of(gate.resource, goals, short.marks, pods, gate.names, start)
     releases = plan.releases_of(gate.resource, pods)
     gone = [pod.uid for pod in going]
-    wanted = len(run([task], releases, gone).evicted)
+    wanted = len(run(tasks, releases, gone).evicted)
     nodes["evictions_wanted"][row] += wanted
-    if not wanted or not cooled(log_ms, int(nodes[gate.evicted_ms][row]), rule.cooldown_ms):
+    if not wanted or not _rested(state, row, log_ms, gate, rule.cooldown_ms):
         return
     budget, reason = budget_of(state, log_ms)
-    named = run([task], releases, gone, budget).evicted
-    if not named:
+    if reason == ALONE:
+        tasks = [task for task in tasks if task.name == plan.BEST_EFFORT]
+    done = run(tasks, releases, gone, budget)
+    if not done.evicted:
         return
     nodes[gate.evicted_ms][row] = log_ms
     if not rule.dry_run:
         nodes[gate.fruitless][row], nodes[gate.need_at_order][row] = fruitless, need
-        node.book(state, log_ms, [pod for pod in pods if pod.uid in named])
+        node.book(state, row, log_ms, [pod for pod in pods if pod.uid in done.task_of])
     credited = _credit(gate, going)
-    said = terms | {
+    said = short.terms | {
         "release": need,
         "credited": credited,
         "wanted": wanted,
         "budget": budget,
         "fruitless": fruitless,
     }
+    first = done.task_of[done.evicted[0]]
+    if first in REASONS:
+        reason = f"{gate.resource}_{REASONS[first]}"
     emit.command(
         state, wave, at, gate.decider, reason + ladder.REASONS[start], said, out,
-        dry_run=rule.dry_run, pods=tuple(named),
-        release_bytes=need - credited if gate.resource == "memory" else 0,
+        told=why.terms(pods, tasks, done, start, int(nodes["start"][row])),
+        dry_run=rule.dry_run, pods=tuple(done.evicted),
+        release_bytes=max(need - credited, 0) if gate.resource == "memory" else 0,
     )  # fmt: skip
+
+
+def _rested(state: PartitionState, row: int, log_ms: int, gate: Gate, cooldown_ms: int) -> bool:
+    """Whether the node's last order, and this decider's last dry one, are long enough ago."""
+    last_ms = max(int(state.nodes[gate.evicted_ms][row]), int(state.nodes["ordered_ms"][row]))
+    return cooled(log_ms, last_ms, cooldown_ms)
 
 
 def _credit(gate: Gate, going: list[Candidate]) -> int:

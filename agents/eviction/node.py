@@ -16,6 +16,7 @@ from agents.classes import BEST_EFFORT, EVICTABLE, HOST, TERMINATING
 from agents.eviction import worth
 from agents.eviction.candidate import Candidate
 from agents.eviction.labels import allows
+from agents.eviction.ladder import RUNGS
 from agents.fleet import budget_of
 from agents.table import ABSENT
 
@@ -25,7 +26,16 @@ if TYPE_CHECKING:
 
 EVICTORS = ("evict_memory", "evict_cpu")
 FLEET_UNKNOWN, FLEET_ILL = "fleet_unknown", "fleet_ill"
+MID_ABOVE = RUNGS[0]
 _COLUMNS = {"cpu": ("milli", 0), "memory": ("size", 1)}
+
+
+def kinds_of(resource: str) -> tuple[str, str]:
+    """What requests draw on: up to batch's priorities on batch, above on mid.
+
+    Free work has no quota of its own: what it asks for is booked as batch, and it goes first.
+    """
+    return f"batch-{resource}", f"mid-{resource}"
 
 
 def best_effort_pods(
@@ -45,6 +55,7 @@ def best_effort_pods(
     stands = (ordered_ms >= 0) & (log_ms - ordered_ms < state.law.loop.command_ttl_ms)
     going = ((roles & TERMINATING) > 0) | stands
     column, unit = _COLUMNS[resource]
+    kinds = kinds_of(resource)
     said = worth.said_by(state.pods, slots, int(state.nodes["event_ms"][seat.row]))
     return [
         Candidate(
@@ -52,7 +63,7 @@ def best_effort_pods(
             priority=priority,
             used=used if used > 0 else None,
             request=request,
-            kind=f"batch-{resource}",
+            kind=kinds[priority > MID_ABOVE],
             best_effort=allows(words["policies"], f"be_{resource}"),
             opted_out=not bits & EVICTABLE,
             going=gone,
@@ -87,9 +98,10 @@ def budget(state: PartitionState, log_ms: int) -> tuple[int, str]:
     return max(budget_of(facts, state.partition) - len(state.orders_ms), 0), ""
 
 
-def book(state: PartitionState, log_ms: int, chosen: Sequence[Candidate]) -> None:
-    """Note orders that are given in earnest."""
+def book(state: PartitionState, row: int, log_ms: int, chosen: Sequence[Candidate]) -> None:
+    """Note an order that is given in earnest, whichever decider gave it."""
     slots = [pod.slot for pod in chosen]
+    state.nodes["ordered_ms"][row] = log_ms
     state.orders_ms += [log_ms] * len(chosen)
     state.pods["ordered_ms"][slots] = log_ms
     state.pods["tries"][slots] += 1

@@ -141,32 +141,63 @@ class Node:
     starved_milli: int = 0
 
 
-def sweep(
+def goals_of(
     resource: str, features: Collection[str], rule: Rule | None, node: Node,
-    pods: Sequence[Candidate], policy_names: Mapping[str, str],
-) -> Outcome:  # fmt: skip
-    """Victims of all ``features`` that are on and valid. Nobody without capacity.
+    pods: Sequence[Candidate],
+) -> dict[str, Amounts]:  # fmt: skip
+    """What each of ``features`` that is on and valid has to release; nothing without capacity."""
+    goals: dict[str, Amounts] = {}
+    for feature in FEATURES if node.capacity > 0 else ():
+        if rule is None or feature not in features or not is_valid(resource, feature, rule):
+            continue
+        if feature == ALLOCATABLE:
+            goals[feature] = overdrawn(resource, rule, node.allocatable, pods)
+        elif feature == USAGE or resource == "memory":
+            goals[feature] = {resource: _by_usage(rule, node)}
+        else:
+            goals[feature] = {f"batch-{resource}": node.starved_milli}
+    return goals
+
+
+def need_of(goals: Mapping[str, Amounts]) -> int:
+    """All that is to be released: goals for one resource are met by the same pods."""
+    largest: dict[str, int] = {}
+    for goal in goals.values():
+        for name, amount in goal.items():
+            largest[name] = max(largest.get(name, 0), amount)
+    return sum(largest.values())
+
+
+def tasks_of(
+    resource: str, goals: Mapping[str, Amounts], rule: Rule, pods: Sequence[Candidate],
+    policy_names: Mapping[str, str], start: int = 0,
+) -> list[Task]:  # fmt: skip
+    """A task a goal, with its victims in order; ``start`` is the rung that best effort starts at.
 
     ``policy_names``: what pods call a feature in their list of allowed policies.
     """
     tasks: list[Task] = []
-    for feature in FEATURES if node.capacity > 0 else ():
-        if rule is None or feature not in features or not is_valid(resource, feature, rule):
-            continue
+    for feature, goal in goals.items():
         name = policy_names[feature]
-        if feature == ALLOCATABLE:
-            goal = overdrawn(resource, rule, node.allocatable, pods)
-            most = rule.allocatable_priority or 0
-            victims = order.by_priority(pods, name, most, by_request=True)
-            tasks.append(Task(feature, REQUEST, goal, [pod.uid for pod in victims]))
+        if feature == BEST_EFFORT:
+            (amount,) = goal.values()
+            tasks.append(best_effort_task(resource, amount, pods, start))
             continue
-        amount = _by_usage(rule, node)
-        if feature == USAGE:
-            victims = order.by_priority(pods, name, rule.usage_priority or 0, by_request=False)
-            tasks.append(Task(feature, USED, {resource: amount}, [pod.uid for pod in victims]))
-        else:
-            amount = amount if resource == "memory" else node.starved_milli
-            tasks.append(best_effort_task(resource, amount, pods))
+        by_request = feature == ALLOCATABLE
+        most = rule.allocatable_priority if by_request else rule.usage_priority
+        victims = order.by_priority(pods, name, most or 0, by_request=by_request)
+        target = REQUEST if by_request else USED
+        tasks.append(Task(feature, target, goal, [pod.uid for pod in victims]))
+    return tasks
+
+
+def sweep(
+    resource: str, features: Collection[str], rule: Rule | None, node: Node,
+    pods: Sequence[Candidate], policy_names: Mapping[str, str],
+) -> Outcome:  # fmt: skip
+    """Victims of all ``features`` that are on and valid, as many as it takes."""
+    goals = goals_of(resource, features, rule, node, pods)
+    tasks = tasks_of(resource, goals, rule or Rule(), pods, policy_names)
     going = [pod.uid for pod in pods if pod.going]
     return run(tasks, releases_of(resource, pods), going)
 

@@ -8,12 +8,19 @@ from schemas.policy.document import Policy
 
 def check(policy: Policy, source: str) -> None:
     """Rules between keys."""
-    evict = policy.evict_memory
-    if evict.lower_percent >= evict.threshold_percent:
-        raise BadPolicy(
-            f"{source}: evict_memory.lower_percent is {evict.lower_percent}; allowed: 0 to "
-            f"threshold_percent - 1 = {evict.threshold_percent - 1}"
-        )
+    for key, high in (
+        ("evict_memory.lower_percent", "threshold_percent"),
+        ("evict_memory.allocatable_lower_percent", "allocatable_threshold_percent"),
+        ("evict_cpu.usage_lower_percent", "usage_threshold_percent"),
+        ("evict_cpu.allocatable_lower_percent", "allocatable_threshold_percent"),
+    ):
+        section, _, name = key.partition(".")
+        part = getattr(policy, section)
+        lower, threshold = getattr(part, name), getattr(part, high)
+        if lower >= threshold:
+            raise BadPolicy(
+                f"{source}: {key} is {lower}; allowed: 0 to {high} - 1 = {threshold - 1}"
+            )
     starved = policy.evict_cpu
     if starved.satisfaction_upper_percent < starved.satisfaction_lower_percent:
         raise BadPolicy(

@@ -9,7 +9,17 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from schemas.policy.units import Milli, Ms, Orders, Part, Percent, Permille, PositiveMs
+from schemas.policy.units import (
+    Evictable,
+    Milli,
+    Ms,
+    Orders,
+    Overdraft,
+    Part,
+    Percent,
+    Permille,
+    PositiveMs,
+)
 
 
 class Loop(Part, frozen=True):
@@ -43,7 +53,14 @@ class EvictMemory(Part, frozen=True):
     enabled: bool = True
     threshold_percent: Percent = 70
     lower_percent: Percent = 68
-    cooldown_ms: PositiveMs = 4_000
+    best_effort_enabled: bool = True  # the largest best-effort pods go, offered or not
+    usage_enabled: bool = False  # then best-effort pods that offer themselves, as they say
+    usage_priority_most: Evictable = 5_999  # nobody above it goes
+    allocatable_enabled: bool = False  # requests beyond what is lent are taken back
+    allocatable_threshold_percent: Overdraft = 110  # of what is lent: above it
+    allocatable_lower_percent: Overdraft = 100  # what it is brought down to
+    allocatable_priority_most: Evictable = 5_999  # nobody above it counts or goes
+    cooldown_ms: PositiveMs = 4_000  # of a node, since its last order of any kind
     escalate_after_orders: Orders = 3  # that freed nothing; 0: never
     dry_run: bool = False
 
@@ -56,8 +73,17 @@ class EvictCpu(Part, frozen=True):
     satisfaction_upper_percent: Annotated[int, Meta(ge=1, le=99)] = 40  # what it is raised to
     be_usage_percent: Percent = 90  # of the limit: below it nobody is starved
     by_allocatable: bool = False  # the limit is what is lent, not the quota in force
+    best_effort_enabled: bool = True  # by that satisfaction
+    usage_enabled: bool = False  # by the node's use: who offers himself goes, as he says
+    usage_threshold_percent: Percent = 90  # of capacity, over the window and now
+    usage_lower_percent: Percent = 85  # what it is brought down to
+    usage_priority_most: Evictable = 5_999  # nobody above it goes
+    allocatable_enabled: bool = False  # requests beyond what is lent are taken back
+    allocatable_threshold_percent: Overdraft = 110  # of what is lent: above it
+    allocatable_lower_percent: Overdraft = 100  # what it is brought down to
+    allocatable_priority_most: Evictable = 5_999  # nobody above it counts or goes
     window_ms: PositiveMs = 60_000  # the mean over it must say the same as the last sample
-    cooldown_ms: PositiveMs = 20_000
+    cooldown_ms: PositiveMs = 20_000  # of a node, since its last order of any kind
     escalate_after_orders: Orders = 3  # that freed nothing; 0: never
     dry_run: bool = False
 

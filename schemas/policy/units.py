@@ -14,6 +14,8 @@ Milli = Annotated[int, Meta(ge=0, le=4_096_000)]
 Ms = Annotated[int, Meta(ge=0, le=86_400_000)]
 PositiveMs = Annotated[int, Meta(ge=100, le=86_400_000)]
 HalfLifeMs = Annotated[int, Meta(ge=3_600_000, le=604_800_000)]
+Evictable = Annotated[int, Meta(ge=0, le=7999)]  # priorities up to mid
+Overdraft = Annotated[int, Meta(ge=0, le=1000)]  # percent
 Orders = Annotated[int, Meta(ge=0, le=100)]
 
 

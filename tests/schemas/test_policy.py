@@ -201,7 +201,7 @@ def test_bytes_that_are_no_text_are_refused(raw: bytes) -> None:
     assert "not YAML" in refusal(raw)
 
 
-def test_mutations_of_a_good_policy_are_read_or_refused_and_never_crash() -> None:
+def test_r9_mutations_of_a_good_policy_are_read_or_refused_and_never_crash() -> None:
     rng = random.Random(5)
     text = yaml.safe_dump(WHOLE, sort_keys=False)
     noise = ["-", "!!int ''", "~", "&a *a", "{", "]", "1e9", "0x", "no", "'", "\u2028", ": ", "\n"]

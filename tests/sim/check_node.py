@@ -50,7 +50,7 @@ class NodeCheck:
 
     def __init__(self, report: Report, broker: Broker, start_ms: int, cooldown_ms: int) -> None:
         self.report, self._broker, self._start_ms = report, broker, start_ms
-        self._cooldown_ms = cooldown_ms
+        self.cooldown_ms = cooldown_ms
         self.policies: list[tuple[int, Policy | None]] = [(0, None)]  # since when, what
         self._seen: dict[str, _Seen] = {}
 
@@ -123,7 +123,7 @@ class NodeCheck:
         self._needed(node, seen)
         act = node.hearing or f"local {now_ms}"
         last_ms = seen.evicted_ms
-        if last_ms is not None and act != seen.evicting and now_ms - last_ms < self._cooldown_ms:
+        if last_ms is not None and act != seen.evicting and now_ms - last_ms < self.cooldown_ms:
             self._broken("cool_down", f"{node.name}: {act}, {now_ms - last_ms} ms after the last")
         if act == seen.evicting and not node.hearing:
             self._broken("blast_radius", f"{node.name}: the local gate took more than one pod")

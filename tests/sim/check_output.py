@@ -61,7 +61,7 @@ class OutputCheck:
             self._capacity(record)
         elif isinstance(record, DeadLetter):
             self.letters[record.topic, record.partition, record.offset] = record.reason
-        elif isinstance(record, Command) and record.decider == "evict_memory":
+        elif isinstance(record, Command) and record.decider in ("evict_memory", "evict_cpu"):
             self._order(record)
 
     def recovered(self, worker: str, partition: int, how: str) -> None:

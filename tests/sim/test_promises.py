@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
 
+from agents.fleet import Fleet
+from agents.log import Output
 from node_agent.lease import ANSWERS_KEPT
 from schemas import codec
-from schemas.records import Command
+from schemas.records import Command, PartitionHealth
 from tests.sim import faults
+from tests.sim.broker import START_MS
 from tests.sim.cluster import Cluster, run
 from tests.sim.faults import forge
 from tests.sim.findings import Report
@@ -169,6 +174,56 @@ def test_r5_the_cool_down_outlives_the_agent() -> None:
         10_000: surge, 12_000: restart, 13_000: restart
     }  # fmt: skip
     assert whole(run(9, plan(30_000), at(moments))).figures["kills"] >= 4
+
+
+def test_r5_bounded_blast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every node is full for long: one order a node in 20 s, none while most nodes are ill."""
+    orders: dict[str, list[int]] = {}
+    ill = range(40_000, 60_000)
+
+    def slowly(cluster: Cluster) -> None:
+        text = cluster.plan.policy(65).replace("cooldown_ms: 4000", "cooldown_ms: 20000")
+        cluster.publish_policy(text)
+        cluster.check.cooldown_ms = 20_000
+
+    def surge(cluster: Cluster) -> None:
+        for node in cluster.nodes:
+            room = node.kernel.available_bytes - node.kernel.memory_bytes // 10
+            for _ in range(8 if room > 0 else 0):
+                node.kernel.place("best_effort", 100, room // 8)
+            cluster.check.unsettle(node)
+
+    def note(cluster: Cluster) -> None:
+        real = cluster.outputs.said
+
+        def said(worker: str, partition: int, output: Output, value: bytes) -> None:
+            record = output.record
+            if isinstance(record, Command) and record.pods:
+                orders.setdefault(record.node, []).append(record.cause.log_ms - START_MS)
+            real(worker, partition, output, value)
+
+        cluster.outputs.said = said  # type: ignore[method-assign]
+        fold = Fleet.fold
+
+        def sick(
+            self: Fleet, partition: int, at_ms: int, offset: int, health: PartitionHealth
+        ) -> bool:
+            if cluster.at_ms in ill:
+                health = replace(health, ill=health.nodes)
+            return fold(self, partition, at_ms, offset, health)
+
+        monkeypatch.setattr(Fleet, "fold", sick)
+
+    moments: dict[int, Callable[[Cluster], None]] = dict.fromkeys(
+        range(10_000, 75_000, 5_000), surge
+    )
+    moments |= {2_000: slowly, 3_000: note}
+    report = whole(run(5, plan(75_000), at(moments)))
+    assert report.figures["kills"] >= 4
+    assert len(orders) > 1
+    for times in orders.values():
+        assert all(b - a >= 20_000 for a, b in pairwise(sorted(set(times))))
+        assert not any(ms in ill[5_000:] for ms in times), "suspect ourselves"
 
 
 def test_r6_empty_never_means_all() -> None:
