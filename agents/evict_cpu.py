@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from agents.wave import Wave
     from schemas.policy import EvictCpu
 
-SLICES = 6
+SLICES = 5
 """Parts of the window that are kept apart; it is exact to one of them."""
 USED, REQUEST, LIMIT, NODE, COUNT = range(5)
 """What a slice sums up: millicores, those of best effort and of the node; how many points."""

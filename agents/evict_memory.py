@@ -31,7 +31,6 @@ GATE = Gate(
 )
 NODE_FIELDS = (
     *GATE.fields(),
-    Field("ordered_ms", fill=ABSENT),  # log time of the last order in earnest, of any decider
     Field("evictions_wanted"),  # pods, by the last sample, of every eviction decider
 )
 POD_FIELDS = (

@@ -43,8 +43,8 @@ class Gate:
     overdrawn_ms: str
 
     def fields(self) -> tuple[Field, ...]:
-        """Log time of the last order, dry or not; orders in a row that freed nothing; the need
-        at the last; since when it is overdrawn.
+        """Log time of the last order, of any gate in earnest or of this one in a dry run; orders in
+        a row that freed nothing; the need at the last; since when it is overdrawn.
         """
         return (
             Field(self.evicted_ms, fill=ABSENT),
@@ -103,7 +103,7 @@ def serve(
     gone = [pod.uid for pod in going]
     wanted = len(run(tasks, releases, gone).evicted)
     nodes["evictions_wanted"][row] += wanted
-    if not wanted or not _rested(state, row, log_ms, gate, rule.cooldown_ms):
+    if not wanted or not cooled(log_ms, int(nodes[gate.evicted_ms][row]), rule.cooldown_ms):
         return
     budget, reason = budget_of(state, log_ms)
     if reason == ALONE:
@@ -132,12 +132,6 @@ def serve(
         dry_run=rule.dry_run, pods=tuple(done.evicted),
         release_bytes=max(need - credited, 0) if gate.resource == "memory" else 0,
     )  # fmt: skip
-
-
-def _rested(state: PartitionState, row: int, log_ms: int, gate: Gate, cooldown_ms: int) -> bool:
-    """Whether the node's last order, and this decider's last dry one, are long enough ago."""
-    last_ms = max(int(state.nodes[gate.evicted_ms][row]), int(state.nodes["ordered_ms"][row]))
-    return cooled(log_ms, last_ms, cooldown_ms)
 
 
 def _credit(gate: Gate, going: list[Candidate]) -> int:

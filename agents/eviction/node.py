@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from schemas.records import Ack
 
 EVICTORS = ("evict_memory", "evict_cpu")
+EVICTED_MS = ("evicted_ms", "cpu_evicted_ms")
+"""Columns of the deciders' last orders."""
 FLEET_UNKNOWN, FLEET_ILL = "fleet_unknown", "fleet_ill"
 MID_ABOVE = RUNGS[0]
 _COLUMNS = {"cpu": ("milli", 0), "memory": ("size", 1)}
@@ -101,7 +103,8 @@ def budget(state: PartitionState, log_ms: int) -> tuple[int, str]:
 def book(state: PartitionState, row: int, log_ms: int, chosen: Sequence[Candidate]) -> None:
     """Note an order that is given in earnest, whichever decider gave it."""
     slots = [pod.slot for pod in chosen]
-    state.nodes["ordered_ms"][row] = log_ms
+    for column in EVICTED_MS:  # one cool-down a node
+        state.nodes[column][row] = log_ms
     state.orders_ms += [log_ms] * len(chosen)
     state.pods["ordered_ms"][slots] = log_ms
     state.pods["tries"][slots] += 1
