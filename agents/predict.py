@@ -1,7 +1,8 @@
 """Prediction in the loop: what prod pods use, minute by minute, and what of their requests is left.
 
 `agents.step` calls `note` at each tick; `agents.capacity_terms` (mid) and `agents.reservation` ask
-for `reclaimable`. Law: `agents.prediction`. Off, nothing is kept and nothing is done.
+for `reclaimable`. Law: `agents.prediction`. Off, nothing is kept, done or even imported: its tables
+are more than a MiB, which counts on a node.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ import numpy as np
 
 from agents import guards, windows
 from agents.classes import HIGH, HOST, MID, TERMINATING
-from agents.prediction import fleet, peak
-from agents.prediction.held import Held
 from agents.table import ABSENT, Array, Ints
 
 if TYPE_CHECKING:
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
 
 CPU_PEAK, MEMORY_PEAK = (0.95,), (0.98,)
 """The percentiles that stand for a peak, the peer's."""
-PERIOD_MS = fleet.PERIOD_S * 1000
+PERIOD_MS = 60_000
+"""One sample a pod a minute, as the peer trains."""
 PPM = 1_000_000
 MS_PER_S = 1000
 
@@ -37,6 +37,9 @@ def note(state: PartitionState, view: TickView) -> None:
     if not rule.enabled:
         state.models = None
         return
+    from agents.prediction import fleet  # noqa: PLC0415
+    from agents.prediction.held import Held  # noqa: PLC0415
+
     half_lives_ms = (rule.cpu_half_life_ms, rule.memory_half_life_ms)
     held = state.models
     if held is None or held.half_lives_ms != half_lives_ms:
@@ -67,6 +70,8 @@ def reclaimable(state: PartitionState, log_ms: int, rows: Ints, otherwise: Ints)
     held = state.models
     if held is None:
         return otherwise
+    from agents.prediction import peak  # noqa: PLC0415
+
     rule, nodes = state.law.prediction, state.nodes
     slots, owner = _prod(state, rows)
     since_ms = held.table["since_ms"].take(slots)

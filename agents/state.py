@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import msgspec
@@ -31,10 +31,12 @@ from agents import (
     suppress_cpuset,
     windows,
 )
-from agents.prediction.held import Held
 from agents.table import ABSENT, Array, Ints, Table, spans
 from schemas.policy import Policy, Published
 from schemas.records import FleetFacts
+
+if TYPE_CHECKING:
+    from agents.prediction.held import Held
 
 IMAGE_VERSION = 4  # raised with every change of what an image holds
 ROOM_STEP = 8
@@ -84,7 +86,9 @@ class Seat:
 class PartitionState:
     """The state of one partition; see the module. ``at`` is the last offset that was folded."""
 
-    def __init__(self, partition: int, incarnation: int) -> None:
+    def __init__(self, partition: int, incarnation: int, *, fast_only: bool = False) -> None:
+        """``fast_only``: a node's own state, which decides at samples and leaves the slow."""
+        self.fast_only = fast_only
         self.partition = partition
         self.incarnation = incarnation
         self.at = -1
@@ -259,6 +263,8 @@ class PartitionState:
         self.pods.write_rows(slots, _under("pod.", arrays))
         models = _under("model.", arrays)
         if models:
+            from agents.prediction.held import Held  # noqa: PLC0415  (see `agents.predict`)
+
             self.models = Held.restored(models, slots, self.pods.size)
         for row, said in enumerate(seats):
             self.seats[said["name"].encode()] = _seat_in(said, row)

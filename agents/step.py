@@ -72,9 +72,11 @@ def _decide_samples(state: PartitionState, wave: Wave, out: list[Output]) -> Non
 
 
 def _decide_tick(state: PartitionState, offset: int, out: list[Output]) -> None:
-    """What time decides: silence, capacity, reports, the lease."""
+    """What time decides: silence, the lease; for a fleet capacity, settings, reports too."""
     ticks.forget_silent(state)
     ticks.renew(state, offset, out)
+    if state.fast_only:
+        return
     view = tick_view.look(state, offset)
     predict.note(state, view)
     capacity.decide(state, view, out)

@@ -88,7 +88,10 @@ def run(
         use_idle=cpu_idle,
         dry_run=dry_run,
     )
-    words = [sys.executable, "-m", "node_agent.process", orjson.dumps(to_wire(settings)).decode()]
+    # Tracebacks do without the columns of every instruction, and the process without their weight.
+    lean = ["-X", "no_debug_ranges"]
+    said = orjson.dumps(to_wire(settings)).decode()
+    words = [sys.executable, *lean, "-m", "node_agent.process", said]
     os.execv(sys.executable, words)  # noqa: S606  (this very program, no shell)
 
 

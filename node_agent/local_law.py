@@ -35,7 +35,7 @@ class LocalLaw:
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._state = PartitionState(PARTITION, INCARNATION)
+        self._state = PartitionState(PARTITION, INCARNATION, fast_only=True)
         self._offset = 0
         self._ticked_ms: int | None = None
         self._waiting: list[SideRecord] = []

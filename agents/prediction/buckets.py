@@ -52,13 +52,12 @@ def exponential(max_value: float, first: float, ratio: float) -> Buckets:
     """
     growth, width = Fraction(ratio), Fraction(first)
     end = Fraction(max_value)
-    starts = [Fraction(0)]
-    while starts[-1] < end:
-        starts.append(starts[-1] + width)
+    start, starts = Fraction(0), [0.0]
+    while start < end:
+        start += width
         width *= growth
-    starts.append(starts[-1] + width)
-    floats = [float(start) for start in starts[:-1]]
-    return _table(floats, floats[1:])
+        starts.append(float(start))  # exact ones grow to thousands of bits: only the last is kept
+    return _table(starts, starts[1:])
 
 
 def find(buckets: Buckets, values: Array) -> Ints:

@@ -25,8 +25,6 @@ from schemas.policy.partial import (
 from schemas.policy.units import NAME_PATTERN
 
 MAX_POLICY_BYTES = 256 * 1024
-_SHAPE = inspect.type_info(Policy)
-_SAID_SHAPE = inspect.type_info(NodeSaid)
 
 
 def parse(text: str | bytes, source: str) -> Policy:
@@ -36,7 +34,7 @@ def parse(text: str | bytes, source: str) -> Policy:
 
 def of_document(document: Any, source: str) -> Policy:
     """The policy of a document that `load` gave. Raises BadPolicy."""
-    policy: Policy = _convert(document, Policy, _SHAPE, source)
+    policy: Policy = _convert(document, Policy, source)
     check(policy, source)
     check_entries(policy, source)
     return policy
@@ -44,12 +42,12 @@ def of_document(document: Any, source: str) -> Policy:
 
 def check_keys(document: Any, source: str) -> None:
     """Each key of a document by itself, as of a part of a policy. Raises BadPolicy."""
-    _convert(document, Policy, _SHAPE, source)
+    _convert(document, Policy, source)
 
 
 def said_by_node(document: Any, source: str) -> Changes:
     """What a node says for itself: partial sections of those it may change. Raises BadPolicy."""
-    return changes_of(_convert(document, NodeSaid, _SAID_SHAPE, source), BY_NODE)
+    return changes_of(_convert(document, NodeSaid, source), BY_NODE)
 
 
 def load(text: str | bytes, source: str) -> Any:
@@ -68,11 +66,12 @@ def load(text: str | bytes, source: str) -> Any:
     return document
 
 
-def _convert(document: Any, kind: Any, shape: inspect.Type, source: str) -> Any:
+def _convert(document: Any, kind: Any, source: str) -> Any:
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
-        complaint = _complaint(document, shape, "") or str(error)
+        # Asked for here and not at import: half a megabyte that a good policy does without.
+        complaint = _complaint(document, inspect.type_info(kind), "") or str(error)
         raise BadPolicy(f"{source}: {complaint}") from None
 
 
