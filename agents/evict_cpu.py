@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from agents.log import Output
     from agents.state import PartitionState
     from agents.wave import Wave
-    from schemas.policy import EvictCpu
 
 SLICES = 5
 """Parts of the window that are kept apart; it is exact to one of them."""
@@ -91,9 +90,13 @@ def decide(state: PartitionState, wave: Wave, folded: Folded, out: list[Output])
         terms = {"used": used, "request": request, "limit": limit, "points": int(count[at])}
         if hot[at]:
             terms |= {"busy": int(busy[at]), "capacity": has}
-        serve(
-            state, wave, at, GATE, Short(rule, _marks(rule), features, figures, terms), _budget, out
+        marks = plan.Rule.of(
+            rule,
+            (rule.usage_threshold_percent, rule.usage_lower_percent),
+            (rule.satisfaction_lower_percent, rule.satisfaction_upper_percent),
         )
+        lacks = Short(rule, marks, features, figures, terms)
+        serve(state, wave, at, GATE, lacks, _budget, out)
 
 
 def _is_hot(state: PartitionState, rows: Ints, busy: Ints) -> Bools:
@@ -107,19 +110,6 @@ def _is_hot(state: PartitionState, rows: Ints, busy: Ints) -> Bools:
     )
     result: Bools = on & (release.by_usage(capacity, busy, threshold, lower) > 0)
     return result
-
-
-def _marks(rule: EvictCpu) -> plan.Rule:
-    return plan.Rule(
-        usage_percent=rule.usage_threshold_percent,
-        usage_lower_percent=rule.usage_lower_percent,
-        usage_priority=rule.usage_priority_most,
-        allocatable_percent=rule.allocatable_threshold_percent,
-        allocatable_lower_percent=rule.allocatable_lower_percent,
-        allocatable_priority=rule.allocatable_priority_most,
-        satisfaction_lower_percent=rule.satisfaction_lower_percent,
-        satisfaction_upper_percent=rule.satisfaction_upper_percent,
-    )
 
 
 def _now(state: PartitionState, folded: Folded) -> Ints:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from agents.log import Output
     from agents.state import PartitionState
     from agents.wave import Wave
-    from schemas.policy import EvictMemory
 
 GATE = Gate(
     "evict_memory", "memory", "evicted_ms", "fruitless", "need_at_order", "memory_overdrawn_ms"
@@ -68,19 +67,9 @@ def decide(state: PartitionState, wave: Wave, folded: Folded, out: list[Output])
         features = frozenset(name for name, on in named if on)
         figures = Node(has, uses, lent_by_kind(state, row, "memory"))
         terms = {"capacity": has, "used": uses, "percent": uses * 100 // has}
-        short = Short(rule, _marks(rule), features, figures, terms)
+        marks = Rule.of(rule, (rule.threshold_percent, rule.lower_percent))
+        short = Short(rule, marks, features, figures, terms)
         serve(state, wave, at, GATE, short, _budget, out)
-
-
-def _marks(rule: EvictMemory) -> Rule:
-    return Rule(
-        usage_percent=rule.threshold_percent,
-        usage_lower_percent=rule.lower_percent,
-        usage_priority=rule.usage_priority_most,
-        allocatable_percent=rule.allocatable_threshold_percent,
-        allocatable_lower_percent=rule.allocatable_lower_percent,
-        allocatable_priority=rule.allocatable_priority_most,
-    )
 
 
 def _budget(state: PartitionState, log_ms: int) -> tuple[int, str]:

@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from agents.state import PartitionState
     from agents.tick_view import TickView
 
-CPU_PEAK, MEMORY_PEAK = (0.95,), (0.98,)
-"""The percentiles that stand for a peak, the peer's."""
 PERIOD_MS = 60_000
 """One sample a pod a minute, as the peer trains."""
 PPM = 1_000_000
+PERCENT = 100
 MS_PER_S = 1000
 
 
@@ -58,7 +57,8 @@ def note(state: PartitionState, view: TickView) -> None:
     since_ms = held.table["since_ms"].take(slots)
     begins = (since_ms < 0) & (usage != ABSENT).all(axis=1)
     held.table["since_ms"][slots[begins]] = view.log_ms
-    cpu, memory = fleet.ask(models, slots, CPU_PEAK, MEMORY_PEAK)
+    peaks = (rule.cpu_peak_percent / PERCENT,), (rule.memory_peak_percent / PERCENT,)
+    cpu, memory = fleet.ask(models, slots, *peaks)
     held.table["peak"][slots] = np.concatenate([cpu, memory], axis=1)
 
 

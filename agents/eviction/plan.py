@@ -16,6 +16,7 @@ from agents.eviction import order, release
 from agents.eviction.candidate import Candidate
 from agents.eviction.passes import Amounts, Outcome, Task, run
 from agents.table import Array
+from schemas.policy import EvictCpu, EvictMemory
 
 BEST_EFFORT, ALLOCATABLE, USAGE = "best_effort", "allocatable", "usage"
 FEATURES = (BEST_EFFORT, ALLOCATABLE, USAGE)
@@ -40,6 +41,25 @@ class Rule:
     allocatable_priority: int | None = None
     satisfaction_lower_percent: int | None = None
     satisfaction_upper_percent: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        section: EvictMemory | EvictCpu,
+        usage: tuple[int, int],
+        satisfaction: tuple[int | None, int | None] = (None, None),
+    ) -> Rule:
+        """What the policy's sections say alike; ``usage``: (threshold, lower mark) in percent,
+        ``satisfaction``: (lower, upper), which only CPU has.
+        """
+        return cls(
+            *usage,
+            section.usage_priority_most,
+            section.allocatable_threshold_percent,
+            section.allocatable_lower_percent,
+            section.allocatable_priority_most,
+            *satisfaction,
+        )
 
 
 def usage_marks(rule: Rule) -> tuple[int, int] | None:

@@ -11,14 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.isolation.by_class import Setting, among, pick
+from agents.isolation.by_class import Setting, chosen, switched_on
 from agents.table import ABSENT, Ints
 from schemas.policy import BlockIo, ClassBlockIo
 
 WEIGHT = 100
 """What a group has that nobody gave a weight."""
-V1_WEIGHT_MIN, V1_WEIGHT_MAX = 10, 1000
-"""What blkio.weight takes; io.weight takes 1 to 10000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +32,11 @@ class BlockIoSettings:
 
 def settings(qos: Ints, rule: BlockIo) -> BlockIoSettings:
     """What each pod's class gives its group on every device [n]; daemons are left alone."""
-    on = among(qos, rule.lsr.enabled, rule.ls.enabled, rule.be.enabled)
+    on = switched_on(qos, rule)
 
     def of(value: Callable[[ClassBlockIo], int], system: int = ABSENT) -> Setting:
-        chosen = pick(qos, value(rule.lsr), value(rule.ls), value(rule.be), system)
-        return Setting(np.where(chosen > 0, chosen, ABSENT), on)
+        said = chosen(qos, rule, value, system)
+        return Setting(np.where(said > 0, said, ABSENT), on)
 
     return BlockIoSettings(
         of(lambda one: one.weight, system=WEIGHT),
@@ -47,8 +45,3 @@ def settings(qos: Ints, rule: BlockIo) -> BlockIoSettings:
         of(lambda one: one.read_bytes_per_s),
         of(lambda one: one.write_bytes_per_s),
     )
-
-
-def v1_weight(weight: Ints) -> Ints:
-    """The same weight where the controller is v1 [n]."""
-    return np.clip(weight, V1_WEIGHT_MIN, V1_WEIGHT_MAX)

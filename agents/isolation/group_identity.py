@@ -6,7 +6,7 @@ kernel has this or core scheduling; the policy allows one of the two.
 
 from __future__ import annotations
 
-from agents.isolation.by_class import Setting, among, pick
+from agents.isolation.by_class import Setting, chosen, switched_on
 from agents.isolation.memory_qos import BEST_EFFORT, BURSTABLE, GUARANTEED
 from agents.table import Ints
 from schemas.policy import GroupIdentity
@@ -14,8 +14,8 @@ from schemas.policy import GroupIdentity
 
 def settings(qos: Ints, rule: GroupIdentity) -> Setting:
     """The identity of each pod's group [n], -1 to 2."""
-    value = pick(qos, rule.lsr.bvt, rule.ls.bvt, rule.be.bvt, rule.system.bvt)
-    on = among(qos, rule.lsr.enabled, rule.ls.enabled, rule.be.enabled, rule.system.enabled)
+    value = chosen(qos, rule, lambda one: one.bvt, rule.system.bvt)
+    on = switched_on(qos, rule, system=rule.system.enabled)
     return Setting(value, on)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.isolation.by_class import among, pick
+from agents.isolation.by_class import chosen, switched_on
 from agents.table import ABSENT, Ints
 from schemas.policy import ClassMemory, MemoryQos
 
@@ -47,11 +47,10 @@ class PageCache:
 
 def wishes(qos: Ints, rule: MemoryQos) -> Wishes:
     """What the policy asks for each pod's class [n]; nothing for a class that is off."""
-    on = among(qos, rule.lsr.enabled, rule.ls.enabled, rule.be.enabled)
+    on = switched_on(qos, rule)
 
     def of(value: Callable[[ClassMemory], int]) -> Ints:
-        chosen = pick(qos, value(rule.lsr), value(rule.ls), value(rule.be), system=ABSENT)
-        return np.where(on, chosen, ABSENT)
+        return np.where(on, chosen(qos, rule, value, system=ABSENT), ABSENT)
 
     return Wishes(
         of(lambda one: one.min_percent),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agents.isolation.by_class import Setting, among, pick
+from agents.isolation.by_class import Setting, chosen, switched_on
 from agents.table import Ints
 from schemas.policy import ClassOom, Oom
 
@@ -25,11 +25,10 @@ class OomSettings:
 
 def settings(qos: Ints, rule: Oom) -> OomSettings:
     """What each pod's class gives its tasks and its group [n]."""
-    on = among(qos, rule.lsr.enabled, rule.ls.enabled, rule.be.enabled, rule.system.enabled)
+    on = switched_on(qos, rule, system=rule.system.enabled)
 
     def of(value: Callable[[ClassOom], int]) -> Setting:
-        chosen = pick(qos, value(rule.lsr), value(rule.ls), value(rule.be), value(rule.system))
-        return Setting(chosen, on)
+        return Setting(chosen(qos, rule, value, value(rule.system)), on)
 
     return OomSettings(
         of(lambda one: one.score_adj),

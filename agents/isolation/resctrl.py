@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agents.isolation.by_class import Setting, among, pick
+from agents.isolation.by_class import Setting, pick, switched_on
 from agents.table import ABSENT, Bools, Ints
 from schemas.policy import ClassResctrl, Resctrl
 
@@ -68,7 +68,7 @@ def partitions(rule: Resctrl, cbm: Ints, amd: Bools) -> dict[str, Partition]:
 def group_of(qos: Ints, rule: Resctrl) -> Setting:
     """Place in GROUPS that each pod's tasks join [n]; daemons stay where they are."""
     group = pick(qos, lsr=0, ls=1, be=2, system=ABSENT)
-    on = among(qos, rule.lsr.enabled, rule.ls.enabled, rule.be.enabled)
+    on = switched_on(qos, rule)
     return Setting(group, on)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from agents.isolation.by_class import Setting, among, pick
+from agents.isolation.by_class import Setting, chosen, switched_on
 from agents.table import Ints
 from schemas.policy import ClassMemory, MemoryQos
 
@@ -25,10 +25,10 @@ class Watermarks:
 
 def settings(qos: Ints, rule: MemoryQos) -> Watermarks:
     """Watermarks of each pod's class [n]; daemons have none."""
-    on = among(qos, rule.lsr.enabled, rule.ls.enabled, rule.be.enabled)
+    on = switched_on(qos, rule)
 
     def of(value: Callable[[ClassMemory], int]) -> Setting:
-        return Setting(pick(qos, value(rule.lsr), value(rule.ls), value(rule.be), system=0), on)
+        return Setting(chosen(qos, rule, value, system=0), on)
 
     return Watermarks(
         of(lambda one: one.wmark_ratio_percent),

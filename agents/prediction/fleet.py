@@ -19,8 +19,6 @@ CPU_BUCKETS = exponential(max_value=1_024_000.0, first=25.0, ratio=1.05)
 """Millicores: the peer's 1024 cores from 0.025 on, 158 buckets of 5 %."""
 MEMORY_BUCKETS = exponential(max_value=float(1 << 41), first=float(5 << 20), ratio=1.05)
 """Bytes: the peer's 2 TiB from 5 MiB on, 205 buckets of 5 %."""
-PERIOD_S = 60
-"""One sample a row a minute, as the peer trains."""
 CELL = np.float32
 """A weight needs no more: a day's samples add up to 2^11 and 2^-24 of that is far below one."""
 ROW_BYTES = (CPU_BUCKETS.count + MEMORY_BUCKETS.count + 2) * CELL().itemsize + 2 * 4

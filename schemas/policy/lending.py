@@ -48,6 +48,8 @@ class Prediction(Part, frozen=True):
     """
 
     enabled: bool = False
+    cpu_peak_percent: Percent = 95  # the percentile that stands for a peak
+    memory_peak_percent: Percent = 98
     safety_margin_percent: Percent = 10
     cold_start_ms: Ms = 86_400_000  # a younger model gives nothing
     cpu_half_life_ms: HalfLifeMs = 43_200_000

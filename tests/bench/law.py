@@ -23,11 +23,13 @@ import numpy as np
 
 from agents import step as law
 from agents.log import Output
+from agents.predict import PERIOD_MS
 from agents.prediction import fleet
 from agents.state import PartitionState
 from tests.bench.common import Goal, finish, say
 from tests.bench.step import PODS, POLICY, START_MS, Log, Machine, obey, parse, resident_bytes
 
+PERIOD_S = PERIOD_MS // 1000
 PARTITIONS = 24
 PARTITION_NODES = 208
 PREDICTED_NODES = 5000
@@ -149,7 +151,7 @@ def predict(nodes: int, turn_nodes: int) -> dict[str, float]:
         fleet.train(models, everyone, usage, START_MS + minute * 60_000)
         rates.append(2 * rows / (time.process_time() - begin))
     turns: list[float] = []
-    size = turn_nodes * PODS // fleet.PERIOD_S
+    size = turn_nodes * PODS // PERIOD_S
     usage = np.stack([seed.integers(1, 4000, size), seed.integers(1, 1 << 33, size)], axis=1)
     for second in range(20):
         due = np.arange(second, rows, rows // size, dtype=np.int64)[:size]

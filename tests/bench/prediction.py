@@ -14,15 +14,16 @@ import time
 
 import numpy as np
 
+from agents.predict import PERIOD_MS
 from agents.prediction import fleet
 from agents.table import Array
 from tests.bench.common import Goal, finish, say
 
 NODES, PODS = 5_000, 50
+PERIOD_S = PERIOD_MS // 1000
 HALF_LIVES_MS = (43_200_000, 86_400_000)
 EPSILON = 0.0001
 START_MS = 1_700_000_000_000
-MINUTE_MS = 60_000
 SHAPES = 8
 """Different minutes of usage, made before the clock runs."""
 
@@ -47,18 +48,18 @@ def main(argv: list[str]) -> int:
     models, minutes = fleet.models(rows, HALF_LIVES_MS, EPSILON), usages(rows, chosen.seed)
     every = np.arange(rows)
     for minute in range(SHAPES):
-        fleet.train(models, every, minutes[minute], START_MS + minute * MINUTE_MS)
+        fleet.train(models, every, minutes[minute], START_MS + minute * PERIOD_MS)
     begin = time.process_time()
     for minute in range(SHAPES, SHAPES + chosen.minutes):
-        fleet.train(models, every, minutes[minute % SHAPES], START_MS + minute * MINUTE_MS)
+        fleet.train(models, every, minutes[minute % SHAPES], START_MS + minute * PERIOD_MS)
     rate = 2 * rows * chosen.minutes / (time.process_time() - begin)
     say(f"all rows at once: {rate / 1e6:.1f} million updates a second")
     taught_s = asked_s = 0.0
-    for second in range(fleet.PERIOD_S):
-        due = np.arange(second, rows, fleet.PERIOD_S)
+    for second in range(PERIOD_S):
+        due = np.arange(second, rows, PERIOD_S)
         usage = minutes[second % SHAPES][due]
         begin = time.process_time()
-        fleet.train(models, due, usage, START_MS + 100 * MINUTE_MS + second * 1000)
+        fleet.train(models, due, usage, START_MS + 100 * PERIOD_MS + second * 1000)
         between = time.process_time()
         fleet.ask(models, due, (0.95,), (0.98,))
         asked_s += time.process_time() - between
@@ -71,8 +72,8 @@ def main(argv: list[str]) -> int:
         "bytes_per_row": fleet.ROW_BYTES,
         "updates_per_s": round(rate),
         "updates_per_s_in_sixtieths": round(shared),
-        "train_ms_per_tick": round(taught_s * 1000 / fleet.PERIOD_S, 2),
-        "percentiles_ms_per_tick": round(asked_s * 1000 / fleet.PERIOD_S, 2),
+        "train_ms_per_tick": round(taught_s * 1000 / PERIOD_S, 2),
+        "percentiles_ms_per_tick": round(asked_s * 1000 / PERIOD_S, 2),
         "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
     goals = [

@@ -97,7 +97,6 @@ def test_values_of_each_class() -> None:
     assert found["io.weight"].managed.tolist() == [False, False, True, True, False]
     assert found["io.weight"].value.tolist() == [100, 100, 9000, 5, 100]
     assert found["io.read_iops"].value.tolist() == [ABSENT, ABSENT, ABSENT, 300, ABSENT]
-    assert block_io.v1_weight(ints(5, 9000, 100)).tolist() == [10, 1000, 100]
     assert found["wmark.min_adj"].value.tolist() == [-25, -25, -25, 50, 0]
     assert found["wmark.ratio_percent"].managed.tolist() == [True, True, True, True, False]
     assert found["classid"].managed.tolist() == [True, True, True, True, False]
