@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from agents.table import Array, Ints
@@ -29,9 +31,16 @@ EDGES = _edges()
 _UPPER = np.append(EDGES[1:], EDGES[-1] * GROWTH_UP // GROWTH_DOWN)
 WIDTHS: Ints = _UPPER - EDGES
 CENTRES: Ints = (EDGES + _UPPER) // 2
-_DISTANCE = np.abs(CENTRES[:, None] - CENTRES[None, :])
-_NEAREST = np.argsort(_DISTANCE, axis=1, kind="stable")
-"""For each bucket, all buckets by distance from it: makes the median of deviations a cumsum."""
+
+
+@functools.cache
+def _by_distance() -> tuple[Ints, Ints]:
+    """Distances between buckets, and for each bucket all by distance: a median becomes a cumsum.
+
+    Made when first asked for: a node's own law never asks, and its memory is counted.
+    """
+    distance = np.abs(CENTRES[:, None] - CENTRES[None, :])
+    return distance, np.argsort(distance, axis=1, kind="stable")
 
 
 def bucket_of(values: Ints) -> Ints:
@@ -44,12 +53,13 @@ def median_and_mad(counts: Array) -> tuple[Ints, Ints]:
 
     Both are taken from bucket centres; the deviation is at least the width of the median's bucket.
     """
+    distance, by_distance = _by_distance()
     half = (np.add.reduce(counts, axis=1, dtype=np.int64) + 1) // 2
     middle = _first_reaching(counts, half)
-    nearest = _NEAREST.take(middle, axis=0)
+    nearest = by_distance.take(middle, axis=0)
     place = _first_reaching(np.take_along_axis(counts, nearest, axis=1), half)
     furthest = np.take_along_axis(nearest, place[:, None], axis=1)[:, 0]
-    return CENTRES.take(middle), np.maximum(_DISTANCE[middle, furthest], WIDTHS.take(middle))
+    return CENTRES.take(middle), np.maximum(distance[middle, furthest], WIDTHS.take(middle))
 
 
 def _first_reaching(counts: Array, wanted: Ints) -> Ints:

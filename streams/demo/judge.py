@@ -70,7 +70,7 @@ class Reaction:
         """Foreign load makes any reading of this step worthless."""
         return self.others_milli > OTHERS_MILLI
 
-    pinned: bool = False  # best-effort work stood at its floor: nothing was left to take
+    low_before: bool = False  # the step found the quota where the rule wants it, or below
 
     @property
     def error_milli(self) -> int:
@@ -119,14 +119,8 @@ def reaction(trace: Trace, bounds: Bounds, step: Step) -> Reaction | None:
         settled_us=_settled(trace, step, rule) if step.up else None,
         command_us=_command(trace, bounds, step, before) if step.up else None,
         by=by,
-        pinned=step.up and 0 <= before <= _pin(trace, bounds),
+        low_before=step.up and 0 <= before <= rule + bounds.ignored_milli(trace.capacity_milli),
     )
-
-
-def _pin(trace: Trace, bounds: Bounds) -> int:
-    """A quota so low cannot fall by more than what the rule ignores."""
-    capacity = trace.capacity_milli
-    return bounds.floor_milli(capacity) + bounds.ignored_milli(capacity)
 
 
 def _lower(milli: int, before: int, ignored: int) -> bool:
@@ -195,7 +189,7 @@ def verdict(trace: Trace, bounds: Bounds, apart_us: tuple[int, int] | None = Non
     every = [reaction(trace, bounds, step) for step in steps]
     reactions = tuple(one for one in every if one is not None)
     calm = [one for one in reactions if not one.disturbed]
-    judged = tuple(one for one in calm if one.step.up and not one.pinned)
+    judged = tuple(one for one in calm if one.step.up and not one.low_before)
     return Verdict(
         reactions=reactions,
         judged=judged,

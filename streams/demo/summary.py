@@ -192,7 +192,7 @@ def _step_json(one: Reaction) -> dict[str, Any]:
         "up": one.step.up,
         "load_milli": one.step.milli,
         "disturbed": one.disturbed,
-        "at_floor_before": one.pinned,
+        "low_before": one.low_before,
         "others_milli": one.others_milli,
         "first_write_ms": _ms(one.first_us),
         "first_write_by": one.by,

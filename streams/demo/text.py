@@ -68,7 +68,7 @@ def _steps(verdict: Verdict, bounds: Bounds) -> list[str]:
 def step_line(one: Reaction) -> str:
     """One step as a row of the table above."""
     mark = f"  disturbed: {cores(one.others_milli)} foreign" if one.disturbed else ""
-    mark += "  at its floor before" if one.pinned else ""
+    mark += "  low before" if one.low_before else ""
     first = f"{_ms(one.first_us)} {one.by}".strip() if one.step.up else "-"
     return (
         f"{'up' if one.step.up else 'down':<5}{cores(one.step.milli):>6}{first:>16}"

@@ -28,7 +28,7 @@ def test_the_demo_ends_by_itself_and_shows_that_the_loop_holds(tmp_path: Path) -
     assert summary["verdict"]["up_steps_judged"] >= 3
     assert summary["bounds"]["first_write_ms"] == 350.0
     for step in summary["verdict"]["steps"]:
-        if step["up"] and not step["disturbed"] and not step["at_floor_before"]:
+        if step["up"] and not step["disturbed"] and not step["low_before"]:
             assert 0 < step["first_write_ms"] <= 350.0
         if not step["disturbed"]:
             assert step["rule_error_milli"] <= 100

@@ -19,7 +19,7 @@ def test_a_node_keeps_to_the_law_without_a_broker_and_the_loop_is_whole_again(
 ) -> None:
     if reason := real.why_not():
         unavailable(reason)
-    options = ("--for", "50s", "--nodes", "10", "--broker-outage", f"{OUTAGE_S}s")
+    options = ("--for", "60s", "--nodes", "10", "--broker-outage", f"{OUTAGE_S}s")
     summary, run = demo.judged(tmp_path, *options)
     outage = summary["outage"]
     assert outage["seconds_measured"] >= OUTAGE_S - 2

@@ -141,9 +141,19 @@ def test_a_step_that_finds_best_effort_at_its_floor_proves_nothing() -> None:
     trace = recording()
     trace.quotas = [Quota(5_000_000, 25)]
     found = verdict(trace, BOUNDS)
-    assert found.reactions[0].pinned
+    assert found.reactions[0].low_before
     assert found.judged == ()
     assert found.late == ()
+
+
+@pytest.mark.parametrize(("before", "judged"), [(415, 0), (430, 1)])
+def test_a_quota_within_what_the_rule_ignores_needs_no_write(before: int, judged: int) -> None:
+    """The rule says 400, and of two cores it ignores one per cent."""
+    trace = recording()
+    trace.quotas = [Quota(5_000_000, before)]
+    found = verdict(trace, BOUNDS)
+    assert found.reactions[0].rule_milli == pytest.approx(400, abs=2)
+    assert len(found.judged) == len(found.late) == judged
 
 
 def test_steps_of_an_outage_are_left_to_its_own_judgement() -> None:
