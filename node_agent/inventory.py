@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from node_agent.cgroup.paths import overlaps, strictly_inside
+from node_agent.containers import Container
 from schemas.records import Inventory, PodFact
 
 
@@ -25,6 +26,7 @@ class Pod:
 
     fact: PodFact
     group: str
+    containers: tuple[Container, ...] = ()  # by group, then id; empty: none is known
 
     @property
     def best_effort(self) -> bool:
@@ -39,10 +41,12 @@ class Census:
     record: Inventory
     groups: tuple[str, ...]  # in the order of record.pods
     be_root: str | None  # the best-effort root group; None: no best-effort work here
+    containers: tuple[tuple[Container, ...], ...] = ()  # of each pod; empty: of none is known
 
     def pods(self) -> tuple[Pod, ...]:
-        """Facts and groups joined."""
-        return tuple(map(Pod, self.record.pods, self.groups))
+        """Facts, groups and containers joined."""
+        containers = self.containers or ((),) * len(self.groups)
+        return tuple(map(Pod, self.record.pods, self.groups, containers))
 
 
 class InventorySource(Protocol):
@@ -68,7 +72,10 @@ def check_place(pod: Pod, be_root: str | None) -> str | None:
 
 
 class Revisions:
-    """Turns states into `Census` objects: a new revision for each change, none without."""
+    """Turns states into `Census` objects: a new revision for each change, none without.
+
+    Containers are no part of the record: other containers make another census of the same revision.
+    """
 
     def __init__(self, first_rev: int) -> None:
         """``first_rev``: above those of earlier starts; the agent takes its wall clock in ms."""
@@ -80,11 +87,16 @@ class Revisions:
         ordered = sorted(pods, key=lambda pod: pod.fact.uid)
         record = replace(facts, pods=tuple(pod.fact for pod in ordered), pods_rev=0)
         groups = tuple(pod.group for pod in ordered)
+        containers = tuple(pod.containers for pod in ordered)
         latest = self._latest
         if latest is not None:
             same = replace(latest.record, pods_rev=0) == record
             if same and latest.groups == groups and latest.be_root == be_root:
-                return latest
-        self._latest = Census(replace(record, pods_rev=self._next_rev), groups, be_root)
+                if latest.containers == containers:
+                    return latest
+                self._latest = replace(latest, containers=containers)
+                return self._latest
+        record = replace(record, pods_rev=self._next_rev)
+        self._latest = Census(record, groups, be_root, containers)
         self._next_rev += 1
         return self._latest

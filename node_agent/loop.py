@@ -192,15 +192,17 @@ class NodeAgent:
         if census is None:
             return
         now = self.mono_us()
+        told = None if self._census is None else self._census.record
         if census is not self._census:
             self._adopt(census)
-        elif now - self._told_us < INVENTORY_REFRESH_US:
+        if census.record is told and now - self._told_us < INVENTORY_REFRESH_US:
             return
         self._told_us = now
         raw = codec.encode(census.record)
         self.outbox.put(self._parcel("inventory", raw, codec.JSON_HEADERS))
 
     def _adopt(self, census: Census) -> None:
+        known = None if self._census is None else self._census.record
         self._census = census
         root = self._settings.be_root or census.be_root
         if self._trees is None or self._trees.root != root:
@@ -210,7 +212,8 @@ class NodeAgent:
             self._restore_others(root)
             self._trees = None if root is None else originals.open_trees(self._layout, root)
         self.obey.follow(census, self._trees)
-        self._law.hear_inventory(census.record)
+        if census.record is not known:
+            self._law.hear_inventory(census.record)
 
     def _restore_others(self, root: str | None) -> None:
         """An earlier start held another best-effort root: that one is given back first."""
