@@ -65,7 +65,8 @@ def note(state: PartitionState, view: TickView) -> None:
 def reclaimable(state: PartitionState, log_ms: int, rows: Ints, otherwise: Ints) -> Ints:
     """What prod pods leave of their requests on each of ``rows`` [r, 2], milli and bytes.
 
-    ``otherwise`` [r, 2] stands while nothing is predicted.
+    ``otherwise`` [r, 2] stands while nothing is predicted. A pod that nobody reported for the whole
+    short window counts as one without a model, as it counts with its request in batch's need.
     """
     held = state.models
     if held is None:
@@ -76,10 +77,12 @@ def reclaimable(state: PartitionState, log_ms: int, rows: Ints, otherwise: Ints)
     slots, owner = _prod(state, rows)
     since_ms = held.table["since_ms"].take(slots)
     age_ms = np.where(since_ms >= 0, log_ms - since_ms, 0)
+    percentile = held.table.take("peak", slots)
+    percentile[state.pods.take("live", slots)[:, windows.SHORT] < 0] = ABSENT
     pods = peak.Pods(
         owner=owner,
         request=state.pods.take("request", slots),
-        percentile=held.table.take("peak", slots),
+        percentile=percentile,
         age_s=age_ms / MS_PER_S,
         ending=(state.pods["roles"].take(slots) & TERMINATING) > 0,
     )

@@ -79,7 +79,7 @@ def note_pods(
     """
     late = np.zeros(len(rows), dtype=np.bool_)
     for name, ring, width_ms, _, _ in _RINGS:
-        late |= _turn(state, name, ring, rows, event_ms // width_ms, slots, owner)
+        late |= _turn(state, name, ring, rows, event_ms // width_ms)
     values = np.minimum(values, LARGEST)
     live = state.pods.take("live", slots)
     if late.any():
@@ -92,23 +92,23 @@ def note_pods(
     return live
 
 
-def _turn(
-    state: PartitionState, name: str, ring: str, rows: Ints, index: Ints, slots: Ints, owner: Ints
-) -> Bools:
-    """Move to a new bucket where time has come to one; says which nodes are behind instead."""
+def _turn(state: PartitionState, name: str, ring: str, rows: Ints, index: Ints) -> Bools:
+    """Move to a new bucket where time has come to one; says which nodes are behind instead.
+
+    All pods of such a node move, also those of a set that this sample does not know: what they
+    used last belongs to the bucket that is over, and the buckets between hold nothing.
+    """
     nodes, pods = state.nodes, state.pods
     latest = nodes[name].take(rows)
     ahead = index - latest
-    moved = ahead > 0
-    if moved.any():
-        mine = moved.take(owner)
-        here, whose = slots[mine], owner[mine]
+    moved = np.flatnonzero(ahead > 0)
+    if len(moved):
+        here, whose, _ = state.slots_of(rows[moved])
         buckets, live = pods.take(ring, here), pods.take("live", here)
         _, _, _, now, window = _RINGS[0] if ring == "minutes" else _RINGS[1]
         each = np.arange(len(here))
-        old = latest.take(whose)
+        old, steps = latest[moved].take(whose), ahead[moved].take(whose)
         buckets[each, :, old % SLOTS] = live[:, now]
-        steps = ahead.take(whose)
         for step in range(1, SLOTS + 1):
             cleared = each[steps >= step]
             buckets[cleared, :, (old[cleared] + step) % SLOTS] = ABSENT
@@ -116,7 +116,7 @@ def _turn(
         live[:, window] = buckets.max(axis=2)
         pods.put(ring, here, buckets)
         pods.put("live", here, live)
-        nodes[name][rows] = np.maximum(index, latest)
+        nodes[name][rows[moved]] = index[moved]
     return ahead < 0
 
 

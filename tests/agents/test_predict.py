@@ -139,6 +139,26 @@ def test_a_silent_node_learns_nothing() -> None:
     assert column(world, node, "cpu_total") == before
 
 
+def test_r3_a_pod_that_nobody_reports_gives_nothing_until_it_is_reported_again() -> None:
+    node = Node(pods=(pod("a"), pod("z")))
+    world = World(ON, node)
+    world.run(node, TWO_MINUTES, milli=[1000, 1000])
+    both = mid(world).mid_cpu_terms["reclaimable"]
+    gone: dict[str, list[int | None]]
+    for second in range(7 * 60):
+        node.advance([1000, 1000])
+        gone = {"cpu_usage_us": [node.cpu_us[0], None], "memory_used_bytes": [GIB, None]}
+        world.say(node.sample([0, 0], elapsed_ms=0, more=gone))
+        world.tick(0)
+        if second == 4 * 60:  # its window still knows what it used
+            assert mid(world).mid_cpu_terms["reclaimable"] == both
+    assert mid(world).mid_cpu_terms["reclaimable"] == both // 2
+    assert reported(world).reclaimable_cpu_milli == both // 2
+    assert column(world, node, "peak")[1][0] > 0  # its history is not lost
+    world.run(node, 5, milli=[1000, 1000])
+    assert mid(world).mid_cpu_terms["reclaimable"] == both
+
+
 def test_a_pod_that_stays_keeps_its_model_and_a_new_one_begins_anew() -> None:
     node = Node(pods=(pod("a"), pod("b")))
     world = World(ON, node)

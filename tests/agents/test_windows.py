@@ -106,3 +106,37 @@ def test_memory_is_held_in_kib_rounded_up() -> None:
     assert windows.kib(np.array([-1, 0, 1, 1024, 1025, GIB])).tolist() == [
         -1, 0, 1, 1, 2, GIB >> 10,
     ]  # fmt: skip
+
+
+def test_time_passes_for_pods_of_a_set_that_is_not_known() -> None:
+    node = Node(pods=(online("a"),))
+    world = World(WARM, node)
+    world.run(node, 60, milli=[4000])
+    node.rev += 1  # a new set whose inventory is late
+    for _ in range(3 * 60):
+        world.say(node.sample([500]))
+    world.know(node)
+    world.run(node, 60, milli=[500])
+    row = world.state.seats[b"n0"].row
+    (minutes,) = np.array(world.pods(node, "minutes"))[:, 0]
+    newest = int(world.state.nodes["minute"][row])
+    behind = [int(minutes[(newest - back) % windows.SLOTS]) for back in range(1, windows.SLOTS)]
+    assert behind == [500, -1, -1, 4000, 4000]  # two minutes that nobody reported
+    (live,) = world.pods(node, "live")
+    assert live[windows.SHORT][0] == 4000
+    for _ in range(3 * 60):
+        world.say(node.sample([500]))
+    (live,) = world.pods(node, "live")
+    assert live[windows.SHORT][0] == 500
+
+
+def test_a_set_that_is_unknown_for_long_leaves_nothing_behind() -> None:
+    node = Node(pods=(online("a"),))
+    world = World(WARM, node)
+    world.run(node, 60, milli=[4000])
+    node.rev += 1
+    for _ in range(7 * 60):
+        world.say(node.sample([500]))
+    (live,) = world.pods(node, "live")
+    assert live[windows.SHORT] == [-1, -1]
+    assert live[windows.LONG][0] == 4000
