@@ -17,6 +17,7 @@ SETTLE_INTERVALS = 3
 RULE_ERROR_MILLI = 100  # a tenth of a core
 OTHERS_MILLI = 100  # foreign load beyond this disturbs a measurement
 JUDGED_AT_LEAST = 3
+LATE_AT_MOST = 1  # the bound is a 95th percentile, and a run has few steps
 SECOND_US = 1_000_000
 
 
@@ -172,6 +173,12 @@ class Verdict:
     unsettled: tuple[Reaction, ...]
     astray: tuple[Reaction, ...]  # undisturbed, up or down, use off the rule once settled
     rule_error_milli: int  # the largest of the undisturbed
+
+    @property
+    def too_late(self) -> tuple[Reaction, ...]:
+        """The late ones, but for a single one that fell before use had to be settled."""
+        stray = len(self.late) <= LATE_AT_MOST and not set(self.late) & set(self.unsettled)
+        return () if stray else self.late
 
     @property
     def disturbed_steps(self) -> int:

@@ -125,7 +125,7 @@ class Summary:
                 f"only {len(verdict.judged)} up-steps could be judged, not {JUDGED_AT_LEAST} "
                 f"({verdict.disturbed_steps} steps disturbed): run it again on a quieter machine"
             )
-        for one in verdict.late:
+        for one in verdict.too_late:
             seen = "never" if one.first_us is None else f"after {one.first_us / 1000:.0f} ms"
             found.append(f"quota fell {seen}, bound {bounds.first_us / 1000:.0f} ms")
         found += [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from schemas.policy import Suppress
@@ -154,6 +156,17 @@ def test_a_quota_within_what_the_rule_ignores_needs_no_write(before: int, judged
     found = verdict(trace, BOUNDS)
     assert found.reactions[0].rule_milli == pytest.approx(400, abs=2)
     assert len(found.judged) == len(found.late) == judged
+
+
+@pytest.mark.parametrize(
+    ("after_us", "late", "too_late"),
+    [(340_000, 0, 0), (360_000, 1, 0), (740_000, 1, 0), (760_000, 1, 1)],
+)
+def test_one_step_may_be_late_but_not_unsettled(after_us: int, late: int, too_late: int) -> None:
+    found = verdict(recording(write_after_us=after_us), BOUNDS)
+    assert (len(found.late), len(found.too_late)) == (late, too_late)
+    twice = replace(found, late=found.late * 2)
+    assert len(twice.too_late) == 2 * late
 
 
 def test_steps_of_an_outage_are_left_to_its_own_judgement() -> None:

@@ -45,7 +45,7 @@ def near(done: dict[int, int], ends: dict[int, int]) -> bool:
 
 
 async def run_a_while(one: Fleet, worker: WorkerProcess, folded: int) -> None:
-    """Until it is ready, has folded so many records and has cut an image of each partition."""
+    """Until it is ready, has folded all that was sent and has cut an image of each partition."""
     async with sending(one):
         await until(lambda: is_ready(worker), 20, "ready")
 
@@ -54,6 +54,12 @@ async def run_a_while(one: Fleet, worker: WorkerProcess, folded: int) -> None:
             return all(cut) and await metric(worker, "folded_total") >= folded
 
         await until(enough, 20, f"{folded} records folded and images cut")
+
+    async def all_folded() -> bool:
+        ends = (await log_ends(one)).items()
+        return all([await metric(worker, "at_offset", partition=str(p)) + 2 > e for p, e in ends])
+
+    await until(all_folded, 20, "nothing left but a tick")
 
 
 async def test_rule1_recovery_goes_on_after_the_image(
