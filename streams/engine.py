@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -85,6 +85,7 @@ class PartitionEngine:
         self.lock = asyncio.Lock()
         self._ports = ports
         self._held: deque[Record] = deque()
+        self._noted: Counter[str] = Counter()  # what the law had counted when it was last asked
 
     @property
     def at(self) -> int:
@@ -102,6 +103,7 @@ class PartitionEngine:
         self.mute_until = mute_until
         self.image_at = None
         self.since_cut = 0
+        self._noted = Counter(state.counts)  # a predecessor's, or said before a refold
         self._shut(state.at + 1)
         self._ports.seek(self.partition, self.next, "recovered")
 
@@ -263,7 +265,14 @@ class PartitionEngine:
             self.newest_ms = entries[-1].log_ms
         if any(isinstance(entry, TickEntry) for entry in entries):
             self._ports.side.applied(self.partition, state.side)
+            self._note_counts(state.counts)
         return outputs
+
+    def _note_counts(self, counts: Counter[str]) -> None:
+        """Let the metric follow what the law counts in its state."""
+        for what, more in (counts - self._noted).items():
+            self._ports.metrics.add("law_noted_total", self.partition, what, by=more)
+        self._noted = counts.copy()
 
     def _unmuted(self, outputs: list[Output], last: int) -> list[Output]:
         kept = [output for output in outputs if output.offset >= self.mute_until]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from schemas.records import Capacity, Command
+from streams.explain_victims import order
 
 GIB = 1 << 30
 RULES = {
@@ -122,6 +123,7 @@ def _evict_memory(seen: Seen) -> str:
         f"{_who(seen)} told to leave {seen.node}, because {used} are in use, "
         f"{size(terms['release'])} too much, {size(terms['credited'])} of it on its way out "
         f"already; the fleet allows {terms['budget']} now"
+        f"{order(terms, _pods(seen), size, by_share=False)}"
     )
 
 
@@ -131,7 +133,13 @@ def _evict_cpu(seen: Seen) -> str:
         f"{_who(seen)} told to leave {seen.node}, because best-effort work asks for "
         f"{cores(terms['request'])} cores and may use {cores(terms['limit'])}, of which it uses "
         f"{cores(terms['used'])}; the fleet allows {terms['budget']} now"
+        f"{order(terms, _pods(seen), cores, by_share=True)}"
     )
+
+
+def _pods(seen: Seen) -> tuple[str, ...]:
+    """Uids of the victims, in their order; none where the order itself is no longer there."""
+    return seen.command.pods if seen.command is not None else ()
 
 
 def _who(seen: Seen) -> str:

@@ -23,6 +23,7 @@ class Metric:
 
 METRICS: tuple[Metric, ...] = (
     Metric("slackwater_folded_total", "counter", "Records of samples folded", ("partition",)),
+    Metric("slackwater_law_noted_total", "counter", "Noted by the law", ("partition", "what")),
     Metric("slackwater_skipped_total", "counter", "Records at or below `at`", ("partition",)),
     Metric("slackwater_ignored_total", "counter", "Records while a gate was shut", ("partition",)),
     Metric("slackwater_seeks_total", "counter", "Seeks to at+1", ("partition", "why")),

@@ -183,6 +183,18 @@ async def test_the_gate_opens_at_the_next_record_and_shuts_at_a_gap() -> None:
     assert world.seeks[-1] == 5
 
 
+async def test_what_the_law_counts_is_a_metric_without_what_a_predecessor_counted() -> None:
+    world = World()
+    state = PartitionState(0, INCARNATION)
+    state.counts["foreign_tick"] = 40
+    engine = world.engine(state)
+    foreign = Raw(1, codec.encode(Tick(0, INCARNATION + 1, LAW_VERSION, {})), 1_000)
+    await engine.deliver([tick_at(0), foreign])
+    await engine.deliver([tick_at(2)])
+    assert world.metrics.value("law_noted_total", what="foreign_tick", partition="0") == 1
+    assert state.counts["foreign_tick"] == 41
+
+
 async def test_a_hole_inside_a_batch_is_not_jumped_over() -> None:
     world = World()
     engine = world.engine()

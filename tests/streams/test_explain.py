@@ -13,11 +13,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from agents import capacity_record, suppress
+from agents.eviction.plan import ALLOCATABLE, FEATURES, USAGE
 from agents.log import Output
 from schemas import codec
 from schemas.records import Capacity, Cause, Command, Decision, FleetFacts, PolicyRecord
 from schemas.topics import full_name
-from streams import explain_cli
+from streams import explain_cli, explain_victims
 from streams.dev_broker import DevBroker
 from streams.explain import Reading, clock, told
 from streams.explain_words import REASONS, RULES, because
@@ -88,6 +89,69 @@ def test_an_eviction_names_the_pods_and_why(outputs: list[Output]) -> None:
     assert all(uid in line.sentence for uid in order.pods)
     assert "28.00 GiB of 32.00 GiB memory (87 %)" in line.sentence
     assert "memory is nearly full" in line.sentence
+
+
+def test_an_eviction_tells_its_order_and_why_the_next_pod_stays(outputs: list[Output]) -> None:
+    line = read(outputs, "n4", end(outputs) - 8_000)["evict_memory"]
+    assert (
+        "; first b (best effort, priority 5500, nothing known of its work, 3.00 GiB in use of 0.00 "
+        "GiB asked for); next in line is the pod at place 2 of its node's set, which stays because "
+        "it uses less (2.00 GiB): memory is nearly full" in line.sentence
+    )
+    assert "pod0" not in line.sentence
+
+
+def keys(prefix: str, place: int, **more: int) -> dict[str, int]:
+    said = dict.fromkeys(
+        ("feature", "rung", "tries", "eviction_priority", "priority", "sub_priority", "cost",
+         "lost_ms", "used", "request"), 0,
+    )  # fmt: skip
+    return {f"{prefix}{name}": value for name, value in ({"place": place} | said | more).items()}
+
+
+BY_REQUEST, BY_USE = (FEATURES.index(name) for name in (ALLOCATABLE, USAGE))
+
+
+@pytest.mark.parametrize(
+    ("victim", "stays", "why"),
+    [
+        ({}, {}, "by its name alone"),
+        ({"used": 9}, {"used": 4}, "because it uses less (4)"),
+        ({"used": 9}, {"used": -1}, "because nobody knows what it uses"),
+        ({"used": 1}, {"used": 9, "priority": 3}, "because its priority is higher (3 against 0)"),
+        ({"cost": 0}, {"cost": 2, "used": 9}, "because its work is dearer"),
+        ({"lost_ms": 5}, {"lost_ms": 6}, "because more of its work would be done again"),
+        ({"tries": 1}, {"tries": 4}, "because it was asked more often already (4 times against 1)"),
+        ({"rung": 0}, {"rung": 1}, "because its priority is of a higher class"),
+        ({"feature": BY_REQUEST, "request": 9, "used": 1}, {"request": 4, "used": 9},
+         "because it asked for less (4)"),
+        ({"feature": BY_USE, "used": 9}, {"used": 9, "sub_priority": 7},
+         "because its sub-priority is higher (7 against 0)"),
+        ({"feature": BY_USE, "priority": 9}, {"priority": 1, "eviction_priority": 2},
+         "because its eviction priority is higher (2 against 0)"),
+    ],
+)  # fmt: skip
+def test_the_key_that_set_the_victim_and_the_next_apart(
+    victim: dict[str, int], stays: dict[str, int], why: str
+) -> None:
+    terms = keys("pod0_", 0, **victim) | keys("next_", 3, **stays)
+    said = explain_victims.order(terms, ["a"], str, by_share=False)
+    assert said.endswith(f"next in line is the pod at place 3 of its node's set, which stays {why}")
+
+
+def test_starved_work_goes_by_its_use_of_what_it_asked_for() -> None:
+    terms = keys("pod0_", 0, used=2, request=1) | keys("next_", 1, used=3, request=9)
+    said = explain_victims.order(terms, ["a"], str, by_share=True)
+    assert said.endswith("because it uses less of what it asked for")
+
+
+def test_many_victims_are_counted_and_none_says_nothing() -> None:
+    terms = {"untold": 4} | keys("pod0_", 0) | keys("pod1_", 5) | keys("pod2_", 2)
+    said = explain_victims.order(terms | keys("pod3_", 7), ["a"], str, by_share=False)
+    assert said.startswith("; first a (best effort")
+    assert "then the pod at place 5 of its node's set (" in said
+    assert said.endswith("then 5 more")
+    assert explain_victims.order({"used": 1}, ["a"], str, by_share=False) == ""
 
 
 def test_capacity_is_told_with_the_terms_that_were_published(outputs: list[Output]) -> None:
