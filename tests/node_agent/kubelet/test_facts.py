@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node_agent.containers import Amounts
@@ -317,6 +317,7 @@ _JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["metadata", "spec", "status"]), st.text(max_size=12), _JSON)
 def test_whatever_a_tenant_writes_the_neighbour_stands(part: str, key: str, value: Any) -> None:
     try:

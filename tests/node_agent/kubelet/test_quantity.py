@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import ROUND_CEILING, Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node_agent.kubelet.quantity import LARGEST, milli, whole
@@ -64,6 +64,7 @@ def test_what_is_none(said: object) -> None:
     assert whole(said) is None
 
 
+@settings(deadline=None)
 @given(
     st.decimals(min_value=0, max_value=10**9, places=6),
     st.sampled_from([("", 1), ("k", 1000), ("Mi", 1 << 20), ("m", Decimal("0.001"))]),
