@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from agents.table import Array, Ints
 from schemas.records import PodFact, PriorityClass, Qos
 
 ONLINE, BEST_EFFORT, HOST, HIGH, LSE, EVICTABLE, TERMINATING, MID = (1 << i for i in range(8))
@@ -124,3 +127,9 @@ def roles_of(pod: PodFact) -> int:
     if pod.terminating:
         bits |= TERMINATING
     return bits
+
+
+def numbers_of(roles: Array) -> Ints:
+    """The default number of the class that role bits tell [n]: prod, mid, or batch for the rest."""
+    high = np.where(roles & MID, DEFAULT_PRIORITY["mid"], DEFAULT_PRIORITY["prod"])
+    return np.where(roles & HIGH, high, DEFAULT_PRIORITY["batch"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agents import law, windows
-from agents.classes import BEST_EFFORT, HIGH, HOST, LSE, MID
+from agents.classes import BEST_EFFORT, DEFAULT_PRIORITY, HIGH, HOST, LSE, MID, numbers_of
 from agents.columns import COUNTERS, CPU, LEVELS, MEMORY, QUOTA, Payloads
 from agents.lending import needs
 from agents.reservation import expected
@@ -201,16 +201,23 @@ def _fold_pods(state: PartitionState, folded: Folded) -> Array:
     table[:, -1] = 0
     cells = table[:, :-1]
     cells[PODS], cells[PODS_B] = milli, size
-    for cell, values, mask in (
-        (ONLINE, milli, online & ~host), (ONLINE_B, size, online & ~host),
-        (HOSTS, milli, online & host), (HIGH_HOST, milli, high & host),
-        (HIGH_HOST_B, size, high & host),
-    ):  # fmt: skip
-        np.multiply(values, mask, out=cells[cell])
-    cells[NEED:] = 0
+    np.multiply(milli, online & ~host, out=cells[ONLINE])
+    np.multiply(size, online & ~host, out=cells[ONLINE_B])
+    cells[HOSTS:] = 0
+    _hosts(cells, np.flatnonzero(host), roles)
     cells[NEED, needy], cells[NEED_B, needy] = need[:, 0], need[:, 1]
     cells[LONG, needy], cells[LONG_B, needy] = long[:, 0], long[:, 1]
     return _sums_by_node(table, owner, len(folded.rows))
+
+
+def _hosts(cells: Array, hosts: Ints, roles: Array) -> None:
+    """What the host applications ``hosts`` use, into the sums [SUMS, n] of the pods."""
+    if not len(hosts):
+        return
+    roles, usage = roles[hosts], cells[PODS : PODS_B + 1, hosts].T
+    cells[HOSTS, hosts] = usage[:, 0] * ((roles & BEST_EFFORT) == 0)
+    high = needs.host_use(usage, numbers_of(roles), DEFAULT_PRIORITY["batch"])
+    cells[HIGH_HOST, hosts], cells[HIGH_HOST_B, hosts] = high[:, 0], high[:, 1]
 
 
 def _needs(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from agents.lending.publish import differs
 from agents.table import Array, Bools
 
 PPM = 1_000_000
@@ -26,9 +27,8 @@ def rise(capacity: Array, permille_per_min: Array | int, elapsed_ms: Array) -> A
 
 def changed(said: Array, now: Array, capacity: Array, permille: Array | int) -> Bools:
     """More than ``permille`` of what was said and not small beside capacity; or fallen to zero."""
-    far = np.abs(now - said)
-    beyond = (far * 1000 > said * permille) & (far * 1000 >= capacity * SMALL_PERMILLE)
-    result: Bools = (beyond & (far > 0)) | ((now == 0) & (said > 0))
+    small = np.abs(now - said) * 1000 < capacity * SMALL_PERMILLE
+    result: Bools = (differs(said, now, permille) & ~small) | ((now == 0) & (said > 0))
     return result
 
 

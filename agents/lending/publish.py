@@ -1,13 +1,15 @@
 """From what a node can lend to what is shown of it: normalised CPU, less what others gave away.
 
-`agents.capacity` calls it before the guards. Formula: koordinator
-`noderesource/plugins/batchresource/plugin.go` (Prepare), `pkg/util/resource.go`.
+`agents.capacity` calls it before the guards, and `agents.guards` asks it what is worth saying.
+Formulas: koordinator `noderesource/plugins/batchresource/plugin.go` (Prepare),
+`pkg/util/resource.go`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from agents.lending.amounts import PERMILLE, Percent
 from agents.table import Array, Bools, Ints
 
 THOUSANDTHS = 1000
@@ -27,7 +29,7 @@ def left_over(origin: Array, third_party: Array) -> Array:
     return result
 
 
-def differs(old: Array, new: Array, share: float) -> Bools:
-    """Changed by more than ``share`` of the old value; any change from 0 counts."""
-    result: Bools = np.abs(new - old) > old * share
+def differs(old: Array, new: Array, permille: Percent) -> Bools:
+    """Changed by more than ``permille`` of the old value; any change from 0 counts."""
+    result: Bools = np.abs(new - old) * PERMILLE > old * permille
     return result

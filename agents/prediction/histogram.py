@@ -14,7 +14,7 @@ import numpy as np
 
 from agents.prediction import decay
 from agents.prediction.buckets import Buckets
-from agents.table import ABSENT, Array, Bools, Ints
+from agents.table import ABSENT, Array, Ints
 
 FAR = 100
 """Half lives after which a reference moves: 2^100 times a day of samples still fits a float32."""
@@ -106,11 +106,6 @@ def merge(into: Histograms, other: Histograms) -> None:
         move(one, every, younger)
     into.cells += moved.cells
     into.total += moved.total
-
-
-def is_empty(kind: Kind, histograms: Histograms) -> Bools:
-    """Which rows have no bucket of epsilon or more."""
-    return np.logical_not((histograms.cells >= kind.epsilon).any(axis=1))
 
 
 def percentiles(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents import guards
-from schemas.records import Capacity, LedgerEntry, PolicyRecord
+from schemas.records import Capacity, LedgerEntry, PodFact, PolicyRecord
 from tests.agents.worlds import (
     CAPACITY_MILLI,
     GIB,
@@ -59,12 +59,19 @@ def test_the_sum_and_its_terms() -> None:
     assert last.memory_terms["system"] == 10 * GIB
 
 
-def test_host_applications_above_batch_are_part_of_the_system() -> None:
-    node = Node(pods=(online("a"), online("h", host_app=True)))
+@pytest.mark.parametrize(
+    ("host", "system"),
+    [(online("h", host_app=True), 500), (online("h", host_app=True, priority_class="mid"), 500),
+     (best_effort("h", host_app=True), 300), (online("h", host_app=True, priority=5500,
+     priority_class="batch"), 300)],
+)  # fmt: skip
+def test_host_applications_above_batch_are_part_of_the_system(host: PodFact, system: int) -> None:
+    node = Node(pods=(online("a"), host))
     world = World(FAST, node)
-    last = capacities(world, node, 5, milli=[1000, 200], system=300)[-1]
-    assert last.cpu_terms["system"] == 500
+    last = capacities(world, node, 5, milli=[1000, 200], system=300, used=[GIB, 2 * GIB])[-1]
+    assert last.cpu_terms["system"] == system
     assert last.cpu_terms["need"] == 1100
+    assert last.memory_terms["system"] == 9 * GIB + (2 * GIB if system == 500 else 0)
 
 
 def test_r2_it_falls_at_once_and_rises_by_the_policys_rate() -> None:

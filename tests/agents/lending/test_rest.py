@@ -53,12 +53,12 @@ def test_what_others_gave_away_is_not_shown(origin: int, third_party: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "share", "differ"),
-    [(1000, 1100, 0.1, False), (1000, 1101, 0.1, True), (0, 1, 0.1, True), (0, 0, 2, False),
-     (1000, 899, 0.1, True), (1000, 900, 0.1, False)],
+    ("old", "new", "permille", "differ"),
+    [(1000, 1100, 100, False), (1000, 1101, 100, True), (0, 1, 100, True), (0, 0, 2000, False),
+     (1000, 899, 100, True), (1000, 900, 100, False)],
 )  # fmt: skip
-def test_changes_beyond_a_share_differ(old: int, new: int, share: float, differ: bool) -> None:
-    assert differs(np.array([old]), np.array([new]), share).tolist() == [differ]
+def test_changes_beyond_a_share_differ(old: int, new: int, permille: int, differ: bool) -> None:
+    assert differs(np.array([old]), np.array([new]), permille).tolist() == [differ]
 
 
 @given(st.integers(0, 2**42))

@@ -130,7 +130,8 @@ def resource_diff(given: Vector) -> Vector:
     old, new = given["old_m"], given["new_m"]
     if old is None or new is None:
         return {"need_sync": (old is None) != (new is None)}
-    return {"need_sync": bool(differs(array(old), array(new), given["threshold"])[0])}
+    permille = round(given["threshold"] * 1000)
+    return {"need_sync": bool(differs(array(old), array(new), permille)[0])}
 
 
 ADAPTERS: dict[str, Adapter] = {

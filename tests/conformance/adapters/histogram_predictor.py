@@ -36,13 +36,18 @@ def filled(kind: Kind, samples: list[Vector]) -> tuple[Histograms, list[bool]]:
         found = table.find(kind.buckets, np.array([sample["value"]]))
         t_ms = round((sample.get("t") or 0) * 1000)
         change(kind, one, ONE, found, t_ms, sample["weight"])
-        after.append(bool(histogram.is_empty(kind, one)[0]))
+        after.append(is_empty(kind, one))
     return one, after
 
 
 def asked(kind: Kind, one: Histograms, fractions: list[float]) -> list[float]:
     answers: list[float] = histogram.percentiles(kind, one, ONE, tuple(fractions))[0].tolist()
     return answers
+
+
+def is_empty(kind: Kind, one: Histograms) -> bool:
+    """Nothing but an empty histogram answers 0: every bucket ends above it."""
+    return asked(kind, one, [0.0]) == [0.0]
 
 
 def buckets(given: Vector) -> Vector:
@@ -59,7 +64,7 @@ def percentiles(given: Vector) -> Vector:
     one, after = filled(kind, given["samples"])
     return {
         "percentiles": asked(kind, one, given["percentiles"]),
-        "empty": bool(histogram.is_empty(kind, one)[0]),
+        "empty": is_empty(kind, one),
         "empty_after_each": after,
     }
 
