@@ -48,8 +48,9 @@ class Answers:
         asked_milli: int = -1,
         pods: tuple[str, ...] = (),
         dry_run: bool = False,
+        command_id: str = "",
     ) -> Ack:
-        """An act of the node itself; no command stands behind it."""
+        """An act of the node itself; no command stands behind it, or none that counts."""
         return self._count(
             Ack(
                 node=self._lease.node,
@@ -58,6 +59,7 @@ class Answers:
                 mono_us=self._mono_us(),
                 decider=decider,
                 outcome=outcome,
+                command_id=command_id,
                 asked_milli=asked_milli,
                 in_force_milli=self._in_force(),
                 pods=pods,
@@ -104,6 +106,10 @@ class Answers:
         if command.id and reason != "wrong_node":
             self._lease.remember(ack)
         return self._count(ack)
+
+    def unheard(self, command: Command, reason: str) -> Ack:
+        """A command without a valid signature: nothing that it says is remembered."""
+        return self.own(command.decider, "refused", reason, command_id=command.id)
 
     def local_eviction(
         self, command: Command, outcome: Outcome, reason: str, pods: tuple[str, ...]

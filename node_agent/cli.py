@@ -20,6 +20,7 @@ from node_agent.cgroup.layout import detect
 from node_agent.cgroup.paths import normal_group
 from node_agent.journal import Journal, Remembered, recall
 from node_agent.lock import lock
+from node_agent.options import AcceptUnsigned, KeyFolder, MetricsHost, MetricsPort
 from node_agent.settings import Settings, parse_period, to_wire
 from schemas.names import check_brokers, check_node_name
 from schemas.topics import PREFIX
@@ -63,14 +64,14 @@ def run(
     floor_milli: Annotated[
         int, typer.Option(min=10, max=4_096_000, help="Best-effort work's floor, millicores.")
     ] = 10,
-    metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Port of /metrics.")
-    ] = None,
-    metrics_host: Annotated[str, typer.Option(help="Address of /metrics.")] = "127.0.0.1",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     cpu_idle: Annotated[
         bool, typer.Option(help="Run best-effort groups as SCHED_IDLE where the kernel can.")
     ] = True,
     dry_run: Annotated[bool, typer.Option(help="Measure, decide, ack; write nothing.")] = False,
+    keys: KeyFolder = None,
+    accept_unsigned: AcceptUnsigned = False,
 ) -> None:
     """Measure this machine, obey commands, and decide alone when nobody speaks."""
     settings = Settings(
@@ -87,6 +88,8 @@ def run(
         metrics_host=metrics_host,
         use_idle=cpu_idle,
         dry_run=dry_run,
+        keys=keys,
+        accept_unsigned=accept_unsigned,
     )
     # Tracebacks do without the columns of every instruction, and the process without their weight.
     lean = ["-X", "no_debug_ranges"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from time import monotonic
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
@@ -23,6 +24,7 @@ BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 HISTORY_MS = 300_000
 METADATA_S = 10.0
 METADATA_POLL_S = 0.05
+WARN_EVERY_S = 10.0  # a flood of bad records is no flood of lines
 POLL_MS = 5_000  # how long an empty poll lasts; a record ends it at once, here and at the broker
 LAST_RECORD_MS = 3_000
 LAYOUT_CHECK_POLLS = 12  # about once a minute: has the topic another number of partitions?
@@ -60,6 +62,7 @@ class Reader:
         self._brokers, self._client_id, self._topic = brokers, client_id, topic
         self._deliver, self._node, self._history_ms = deliver, node, history_ms
         self._next: dict[TopicPartition, int] = {}
+        self._warned_s = -WARN_EVERY_S
 
     async def run(self) -> None:
         """Read until cancelled; a broker that is away is tried again with growing pauses."""
@@ -137,11 +140,18 @@ class Reader:
                     try:
                         await self._deliver(record)
                     except BadRecord as error:
-                        self.refused += 1
-                        log.warning("%s@%d refused: %s", self._topic, record.offset, error)
+                        self._refuse(record.offset, error)
                     self._next[place] = record.offset + 1
             polls += 1
             if polls % LAYOUT_CHECK_POLLS == 0:
                 now = len(consumer.partitions_for_topic(self._topic) or ())
                 if now not in (0, assigned):
                     raise TopicMissing(f"{now} partitions instead of {assigned}")
+
+    def _refuse(self, offset: int, error: BadRecord) -> None:
+        self.refused += 1
+        now = monotonic()
+        if now - self._warned_s >= WARN_EVERY_S:
+            self._warned_s = now
+            text = "%s@%d refused: %s (%d so far)"
+            log.warning(text, self._topic, offset, error, self.refused)

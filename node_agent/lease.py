@@ -122,7 +122,8 @@ class NodeLease:
         order = order_of(command.cause)
         newest = self.newest.get(command.decider)
         if newest is not None and order <= newest:
-            return Verdict("refused", "stale_order" if order < newest else "same_order")
+            stale = "stale_epoch" if order[0] < newest[0] else "stale_order"
+            return Verdict("refused", stale if order < newest else "same_order")
         self.newest[command.decider] = order
         if command.decider == "suppress":
             return self._on_suppress(command, order, mono_us)

@@ -17,6 +17,7 @@ from typing import Any
 from aiokafka import ConsumerRecord
 
 from node_agent import originals
+from node_agent.authentic import NOBODY_CHECKED, Authentic
 from node_agent.cgroup.layout import Layout
 from node_agent.inbox import HISTORY_MS, Deliver, Reader
 from node_agent.inventory import Census, InventoryError, InventorySource
@@ -30,6 +31,7 @@ from node_agent.outbox import Outbox, Parcel
 from node_agent.sampler import Clock, Sampler
 from node_agent.settings import Settings
 from schemas import codec, packed
+from schemas.errors import BadRecord
 from schemas.records import LEASE_KEY, Ack, Command, Lease, PolicyRecord
 from schemas.topics import full_name
 
@@ -93,6 +95,12 @@ class NodeAgent:
             self.mono_us,
             self._acknowledged,
         )
+        if settings.keys is None:
+            log.warning(NOBODY_CHECKED)
+        self.authentic = Authentic(
+            settings.keys, settings.prefix, self.mono_us, accept_unsigned=settings.accept_unsigned
+        )
+        self.authentic.headers("samples", settings.node, [], b"")  # a missing key is said at once
         self._timed = asyncio.Event()
         self.readers = {
             "commands": self._reader("commands", self._on_command, settings.node, HISTORY_MS),
@@ -248,13 +256,26 @@ class NodeAgent:
         """Filter by key before decoding: most of a partition is for other nodes."""
         if record.value is None:
             return
+        if record.key not in (LEASE_KEY, self._settings.node.encode()):
+            return
+        try:
+            self.authentic.check("commands", record)
+        except BadRecord as error:
+            self._answer_refused(record, error.reason)
+            raise
         await self._broker_time()
         if record.key == LEASE_KEY:
             await self._queue.put(codec.decode(Lease, record.value))
-        elif record.key == self._settings.node.encode():
+        else:
             end = self.readers["commands"].history_end[record.partition]
             command = codec.decode(Command, record.value)
             await self._queue.put(Said(command, history=record.offset < end))
+
+    def _answer_refused(self, record: ConsumerRecord, reason: str) -> None:
+        """A command that nobody vouches for: nothing of it is kept, and only now and then acked."""
+        command = None if record.key == LEASE_KEY else self.authentic.answerable(record)
+        if command is not None:
+            self._tell([self.obey.answers.unheard(command, reason)])
 
     async def _broker_time(self) -> None:
         """Before the first command: what time it is there says whether the command is live."""
@@ -295,4 +316,5 @@ class NodeAgent:
         self, topic: str, raw: bytes, headers: codec.Headers, *, is_sample: bool = False
     ) -> Parcel:
         name = full_name(self._settings.prefix, topic)
+        headers = self.authentic.headers(topic, self._settings.node, headers, raw)
         return Parcel(name, self._settings.node.encode(), raw, headers, is_sample)

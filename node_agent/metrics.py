@@ -94,6 +94,20 @@ TABLE: tuple[Row, ...] = (
         lambda a: [(key, float(count)) for key, count in a.obey.answers.counts.items()],
     ),
     Row(
+        "refused_records",
+        "counter",
+        "Commands and leases that no worker signed.",
+        ("reason",),
+        lambda a: [((reason,), float(n)) for reason, n in a.authentic.refused.items()],
+    ),
+    Row(
+        "accepted_unsigned",
+        "counter",
+        "Records believed without a signature (--accept-unsigned).",
+        (),
+        lambda a: _one(a.authentic.accepted_unsigned),
+    ),
+    Row(
         "in_force_milli",
         "gauge",
         "CPU that best-effort work may use, read back; -1 for no limit.",

@@ -20,6 +20,7 @@ from node_agent.inventory_file import FileInventory
 from node_agent.loop import NodeAgent
 from node_agent.sampler import SystemClock
 from node_agent.settings import Settings, from_wire
+from schemas.keys import BadKeys
 
 
 def main(text: str) -> int:
@@ -33,7 +34,7 @@ def main(text: str) -> int:
         source = source_for(settings, layout)
         source.poll(SystemClock().mono_us())  # a file that cannot be used is refused here
         return uvloop.run(_live(settings, layout, source))
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, BadKeys) as error:
         logging.getLogger("slackwater node").critical(" ".join(str(error).split()))
         return 1
 

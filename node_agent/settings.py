@@ -29,6 +29,8 @@ class Settings:
     metrics_host: str = "127.0.0.1"
     use_idle: bool = True
     dry_run: bool = False
+    keys: Path | None = None  # None: nothing is signed, nobody is checked
+    accept_unsigned: bool = False  # while a fleet gets its keys
 
 
 def to_wire(settings: Settings) -> dict[str, Any]:

@@ -40,5 +40,8 @@ REASONS: tuple[str, ...] = (
     "future_clock",  # a monotonic clock that ran ahead of broker time
     "backward_clock",  # a monotonic clock that did not advance within one boot
     "superseded_boot",  # an agent start that a later one replaced
+    "unsigned",  # no signature where one is wanted
+    "unknown_key",  # signed with a key that this receiver does not hold
+    "bad_signature",  # not what was signed, or signed by another
     "unknown_partition",  # a tick for another partition or an older incarnation
 )

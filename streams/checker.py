@@ -25,6 +25,7 @@ from schemas.topics import full_name
 from streams import topic_reader
 from streams.engine import PartitionEngine, Ports
 from streams.images import Chunk, is_whole, read_chunk, unpack
+from streams.intake import Check, unchecked
 from streams.metrics import Metrics
 from streams.side_inputs import SideLog, decode
 from streams.topics_admin import installation_of
@@ -111,11 +112,13 @@ async def check(
     journals: Iterable[Path] = (),
     share: tuple[int, int] = (0, 1),
     nodes: str = "",
+    believe: Check = unchecked,
 ) -> Verdict:
     """Check one installation. Raises CannotRun when the broker or the topics are not there.
 
     ``share`` (i, n): only each n-th partition from the i-th on, for n processes at once.
-    ``nodes``: `Verdict.samples` counts those of nodes whose names begin so.
+    ``nodes``: `Verdict.samples` counts those of nodes whose names begin so. ``believe``: the
+    workers' check of who said what; without it what they refused as forged is folded here.
     """
     verdict = Verdict()
     installed = await installation_of(brokers, prefix)
@@ -128,7 +131,7 @@ async def check(
         if not topics.BY_NAME[name].partitioned and name in (*SAID, *topics.SIDE_TOPICS)
     }
     for partition in range(installed.partitions)[share[0] :: share[1]]:
-        one = _Partition(brokers, prefix, partition, installed.incarnation, verdict, nodes)
+        one = _Partition(brokers, prefix, partition, installed.incarnation, verdict, nodes, believe)
         await one.check(single)
     for journal in journals:
         _journal(journal, verdict)
@@ -146,6 +149,7 @@ class _Partition:
         incarnation: int,
         verdict: Verdict,
         nodes: str,
+        believe: Check,
     ) -> None:
         self._brokers = brokers
         self._prefix = prefix
@@ -153,6 +157,7 @@ class _Partition:
         self._incarnation = incarnation
         self._verdict = verdict
         self._nodes = nodes.encode()
+        self._believe = believe
         self._folded: dict[tuple[Any, ...], Said] = {}
         self._samples: list[int] = []  # offsets of those counted
 
@@ -225,7 +230,7 @@ class _Partition:
             side = logs[f"{topic}/{partition}"] = SideLog(topic, partition)
             for record in single[topic] if topic in single else await self._read(topic):
                 try:
-                    decoded = decode(topic, record)
+                    decoded = decode(topic, record, self._believe)
                 except BadRecord:
                     continue
                 if decoded is not None:
@@ -279,6 +284,7 @@ class _Partition:
             log_start=log_start,
             side=side,
             metrics=Metrics(),
+            check=self._believe,
         )
 
     def _compare(self, said: dict[tuple[Any, ...], Said], beyond: int) -> None:

@@ -32,6 +32,7 @@ COMMANDS: dict[str, About] = {
     "worker": About("Fold samples, decide, publish commands and capacity.", "streams"),
     "fleet": About("Second stage: what no single partition knows.", "streams"),
     "topics": About("Create, list, describe and read the topics.", ""),
+    "keys": About("Make and change the keys that records are signed with.", ""),
     "policy": About("Check and publish policies.", ""),
     "explain": About("Say why a node is treated as it is.", ""),
     "node": About("The agent of one machine: measure and obey.", "node"),

@@ -22,7 +22,7 @@ from agents.step import step
 from schemas.errors import BadRecord
 from schemas.records import Tick
 from streams import intake
-from streams.intake import Record
+from streams.intake import Check, Record
 from streams.metrics import Metrics
 from streams.outputs import OutputFailed
 
@@ -54,6 +54,7 @@ class Ports:
     side: Side
     metrics: Metrics
     held_records: int = 20_000
+    check: Check = intake.unchecked
 
 
 class Gate(Enum):
@@ -222,7 +223,7 @@ class PartitionEngine:
             if last >= 0 and last < self.mute_until <= record.offset:
                 break  # what is said and what is not are folded apart, however batches are cut
             try:
-                entry: Any = intake.read(record)
+                entry: Any = intake.read(record, self._ports.check)
             except BadRecord as error:
                 letters.append(intake.dead_letter("samples", record, error))
             else:

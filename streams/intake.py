@@ -5,6 +5,7 @@ Called by `streams.engine` for every record. Never raises for bad input.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from agents.log import Output, SampleEntry
@@ -12,6 +13,8 @@ from schemas import codec
 from schemas.errors import BadRecord
 from schemas.records import DeadLetter, Tick
 
+Check = Callable[[str, bytes | None, Iterable[tuple[str, bytes | None]] | None, bytes | None], None]
+"""`schemas.signing.Checker.check`: raises BadRecord for what was not said by who may say it."""
 HEAD_BYTES = 64
 DETAIL_CHARS = 200
 
@@ -28,9 +31,17 @@ class Record(Protocol):
     headers: tuple[tuple[str, bytes], ...]
 
 
-def read(record: Record) -> SampleEntry | Tick:
-    """A sample entry, or a tick still without its side records. Raises BadRecord."""
+def unchecked(*_: object) -> None:
+    """Without keys everybody is believed."""
+
+
+def read(record: Record, check: Check = unchecked) -> SampleEntry | Tick:
+    """A sample entry, or a tick still without its side records. Raises BadRecord.
+
+    Who said it is asked before anything is parsed.
+    """
     value = record.value
+    check("samples", record.key, record.headers, value)
     if value is None:
         raise BadRecord("missing_field", "a record without value")
     enc = codec.encoding_of(record.headers)

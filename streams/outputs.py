@@ -17,8 +17,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from agents.log import Output
-from schemas import codec, topics
+from schemas import codec, signing, topics
 from schemas.records import Command, Tick
+from schemas.signing import WorkerSigner
 from streams.log_clock import LogClock
 from streams.metrics import Metrics
 from streams.settings import WorkerSettings
@@ -29,6 +30,7 @@ LINGER_MS = 5
 BATCH_BYTES = 128 * 1024
 STOP_S = 1.0
 RETRY_S = 1.0
+_SIGNED = signing.WORKER_SAYS | {"samples"}  # of the latter a worker writes the ticks
 
 
 class OutputFailed(Exception):
@@ -38,8 +40,16 @@ class OutputFailed(Exception):
 class Outputs:
     """All that a worker publishes except images."""
 
-    def __init__(self, settings: WorkerSettings, clock: LogClock, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        clock: LogClock,
+        metrics: Metrics,
+        signer: WorkerSigner | None = None,
+    ) -> None:
+        """``signer``: what ticks, commands and leases are signed with; None: with nothing."""
         self._settings = settings
+        self._signer = signer
         self._clock = clock
         self._metrics = metrics
         self._producer: AIOKafkaProducer | None = None
@@ -177,9 +187,12 @@ class Outputs:
         await self._ready.wait()
         if self._producer is None:
             raise OutputFailed("stopped")
+        name = self._settings.topic(topic)
+        if self._signer is not None and topic in _SIGNED:
+            headers = self._signer.sign(name, key, headers, value)
         try:
             future: asyncio.Future[Any] = await self._producer.send(
-                self._settings.topic(topic),
+                name,
                 value=value,
                 key=key,
                 partition=partition,

@@ -7,6 +7,7 @@ never a setting.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from schemas.topics import PREFIX, full_name
 
@@ -45,6 +46,8 @@ class WorkerSettings:
     stall_after_s: float = 60.0
     stall_grace_s: float = 30.0
     ready_lag: int = 5_000  # records of one partition
+    keys: Path | None = None  # None: nothing is signed, nothing is checked
+    accept_unsigned: bool = False  # while a fleet gets its keys
 
     @property
     def group(self) -> str:

@@ -20,7 +20,7 @@ from agents.log import Output, SideRecord
 from schemas import codec, topics
 from schemas.errors import BadRecord
 from schemas.records import FLEET_KEY, INSTALLATION_KEY, FleetFacts, Installation
-from streams.intake import dead_letter
+from streams.intake import Check, dead_letter, unchecked
 from streams.metrics import Metrics
 from streams.settings import WorkerSettings
 
@@ -86,10 +86,12 @@ class SideReader:
         settings: WorkerSettings,
         metrics: Metrics,
         refuse: Callable[[int, Iterable[Output]], Awaitable[None]],
+        check: Check = unchecked,
     ) -> None:
         self._settings = settings
         self._metrics = metrics
         self._refuse = refuse
+        self._check = check
         self._logs: dict[tuple[str, int], SideLog] = {}
         self._names = {settings.topic(name): name for name in topics.SIDE_TOPICS}
         self._consumer: AIOKafkaConsumer | None = None
@@ -266,7 +268,7 @@ class SideReader:
                 continue
             side.next = record.offset + 1
             try:
-                decoded = decode(side.topic, record)
+                decoded = decode(side.topic, record, self._check)
             except BadRecord as error:
                 refused.append(dead_letter(side.topic, record, error))
                 continue
@@ -281,8 +283,9 @@ class SideReader:
         return partition if topics.BY_NAME[topic].partitioned else 0
 
 
-def decode(topic: str, record: Any) -> SideRecord | None:
+def decode(topic: str, record: Any, check: Check = unchecked) -> SideRecord | None:
     """A side record; None for a key that no partition needs. Raises BadRecord."""
+    check(topic, record.key, record.headers, record.value)
     key: bytes = record.key or b""
     row = topics.BY_NAME[topic]
     if topic == "fleet":

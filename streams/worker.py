@@ -23,6 +23,7 @@ from streams.cutter import Cutter
 from streams.engine import Gate, PartitionEngine, Ports
 from streams.health import HealthServer
 from streams.images import ImageWriter
+from streams.keyring import authenticity
 from streams.leave import stopped
 from streams.log_clock import LogClock
 from streams.metrics import Metrics
@@ -50,8 +51,11 @@ class Worker:
         self.metrics = Metrics()
         self.clock = LogClock()
         self.engines: dict[int, PartitionEngine] = {}
-        self.outputs = Outputs(settings, self.clock, self.metrics)
-        self.side = SideReader(settings, self.metrics, self._refuse)
+        signer, check = authenticity(
+            settings.keys, settings.prefix, accept_unsigned=settings.accept_unsigned
+        )
+        self.outputs = Outputs(settings, self.clock, self.metrics, signer)
+        self.side = SideReader(settings, self.metrics, self._refuse, check)
         self.writer = ImageWriter(settings, self.metrics)
         self.cutter = Cutter(settings, self.metrics, self.outputs, self.writer)
         self.watchdog = Watchdog(
@@ -76,6 +80,7 @@ class Worker:
             side=self.side,
             metrics=self.metrics,
             held_records=settings.held_records,
+            check=check,
         )
 
     async def run(self) -> int:

@@ -20,6 +20,8 @@ from schemas.names import check_brokers
 from schemas.topics import PREFIX
 from streams import logs
 from streams.checker import check
+from streams.intake import Check, unchecked
+from streams.keyring import Folder
 from streams.leave import leave
 from streams.settings import WorkerSettings
 from streams.worker import Worker
@@ -40,6 +42,12 @@ def worker(
     image_interval: float = typer.Option(10.0, min=0.5, max=600, help="Seconds between images."),
     image_records: int = typer.Option(50_000, min=1, help="An image after so many records."),
     cold_lookback: float = typer.Option(600.0, min=0, help="Seconds folded when no image is left."),
+    keys: Path | None = typer.Option(
+        None, envvar="SLACKWATER_KEYS", help="Folder of keys: sign, and check who says what."
+    ),
+    accept_unsigned: bool = typer.Option(
+        False, "--accept-unsigned", help="With --keys: let unsigned records in, for a change-over."
+    ),
     level: str = typer.Option("info", help="debug, info, warning or error."),
 ) -> None:
     """Fold samples, decide, publish commands and capacity."""
@@ -56,6 +64,8 @@ def worker(
         image_interval_s=image_interval,
         image_records=image_records,
         cold_lookback_ms=int(cold_lookback * 1000),
+        keys=keys,
+        accept_unsigned=accept_unsigned,
     )
     uvloop.run(run(settings))
 
@@ -67,9 +77,16 @@ def check_topics(
     ),
     prefix: str = typer.Option(PREFIX, envvar="SLACKWATER_PREFIX", help="Prefix of the topics."),
     journal: list[Path] = typer.Option([], help="Journals of nodes, as many as wanted."),
+    keys: Path | None = typer.Option(
+        None, envvar="SLACKWATER_KEYS", help="The workers' folder of keys, as they had it."
+    ),
+    accept_unsigned: bool = typer.Option(False, "--accept-unsigned", help="As the workers had it."),
 ) -> None:
     """Refold the log and compare: no record lost or folded twice, repeats byte-identical."""
-    verdict = asyncio.run(check(brokers, prefix, journal))
+    believe: Check = unchecked
+    if keys is not None:
+        believe = Folder(keys).checker(prefix, accept_unsigned=accept_unsigned).check
+    verdict = asyncio.run(check(brokers, prefix, journal, believe=believe))
     typer.echo(orjson.dumps(verdict.as_json(), option=orjson.OPT_INDENT_2).decode())
     raise typer.Exit(0 if verdict.ok else 1)
 

@@ -19,12 +19,14 @@ import typer
 import uvloop
 from aiokafka.errors import KafkaError
 
+from node_agent.options import AcceptUnsigned, KeyFolder, MetricsHost, MetricsPort
 from node_agent.settings import parse_period
 from node_agent.simulate.load import Load
 from node_agent.simulate.loop import Simulation
 from node_agent.simulate.settings import Settings
 from node_agent.simulate.summary import Summary, serve
 from node_agent.simulate.trace import TRACES
+from schemas.keys import BadKeys
 from schemas.names import check_brokers, check_node_name
 from schemas.topics import PREFIX
 
@@ -70,10 +72,10 @@ def simulate(
     rate: Rate = None,
     total: Annotated[int | None, typer.Option(help="With --rate: end after so many.")] = None,
     for_: Annotated[str, typer.Option("--for", help="End after: 60s, 5m. Default: never.")] = "",
-    metrics_host: Annotated[str, typer.Option(help="Address of /metrics.")] = "127.0.0.1",
-    metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Port of /metrics; 0: a free one.")
-    ] = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    metrics_port: MetricsPort = None,
+    keys: KeyFolder = None,
+    accept_unsigned: AcceptUnsigned = False,
     as_json: Annotated[bool, typer.Option("--json", help="The summary as JSON.")] = False,
 ) -> None:
     """Many nodes in one process: they sample, obey, run batch jobs. Ctrl-C ends with a summary."""
@@ -97,6 +99,8 @@ def simulate(
             for_s=_seconds(for_) if for_ else None,
             metrics_host=metrics_host,
             metrics_port=metrics_port,
+            keys=keys,
+            accept_unsigned=accept_unsigned,
         ),
         as_json,
     )
@@ -108,7 +112,7 @@ def _play(told: Callable[[], Settings], as_json: bool) -> None:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     try:
         summary = uvloop.run(_run(told()))
-    except (ValueError, KafkaError, OSError) as error:
+    except (ValueError, KafkaError, OSError, BadKeys) as error:
         typer.echo(f"simulate: {error or type(error).__name__}", err=True)
         raise typer.Exit(2) from None
     typer.echo(f"simulate: {summary.line()}", err=True)

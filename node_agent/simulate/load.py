@@ -18,6 +18,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError, UnknownTopicOrPartitionError
 
+from node_agent.authentic import Authentic
 from node_agent.inbox import partition_of
 from node_agent.simulate import trace as traces
 from node_agent.simulate.fleet import MIB, build
@@ -26,6 +27,7 @@ from node_agent.simulate.settings import Settings
 from node_agent.simulate.summary import Summary
 from node_agent.simulate.world import World
 from schemas import codec
+from schemas.codec import Headers
 from schemas.records import Inventory
 from schemas.topics import full_name
 
@@ -60,6 +62,9 @@ class Load:
         self._flying: set[asyncio.Future[Any]] = set()
         self._cpu_s = 0.0
         self._stopped = False
+        self._authentic = Authentic(
+            settings.keys, settings.prefix, lambda: time.monotonic_ns() // 1000
+        )
         self._error: BaseException | None = None
         for row in range(settings.nodes):
             for slot in range(fleet.batch_slots):
@@ -109,7 +114,8 @@ class Load:
         futures = []
         for row, key in enumerate(self._keys):
             raw = codec.encode(self._inventory(row))
-            futures.append(await producer.send(topic, raw, key=key, headers=codec.JSON_HEADERS))
+            headers = self._signed("inventory", row, codec.JSON_HEADERS, raw)
+            futures.append(await producer.send(topic, raw, key=key, headers=headers))
         for future in futures:
             await future
 
@@ -165,10 +171,12 @@ class Load:
         self.summary.sample_bytes += sum(len(raw) for raw in raws)
 
     def _append(self, batch: Any, row: int, raw: bytes) -> bool:
-        said = batch.append(
-            timestamp=None, key=self._keys[row], value=raw, headers=codec.PACKED_HEADERS
-        )
+        headers = self._signed("samples", row, codec.PACKED_HEADERS, raw)
+        said = batch.append(timestamp=None, key=self._keys[row], value=raw, headers=headers)
         return said is not None
+
+    def _signed(self, topic: str, row: int, headers: Headers, raw: bytes) -> Headers:
+        return self._authentic.headers(topic, self.world.fleet.names[row], headers, raw)
 
     async def _fly(self, producer: Any, topic: str, partition: int, batch: Any) -> None:
         future = await producer.send_batch(batch, topic, partition=partition)
@@ -199,3 +207,7 @@ class Load:
         summary.seconds = time.monotonic() - started
         summary.samples_per_s = summary.samples / max(summary.seconds, 1e-9)
         summary.cores = (time.process_time() - self._cpu_s) / max(summary.seconds, 1e-9)
+
+
+def _mono_us() -> int:
+    return time.monotonic_ns() // 1000

@@ -14,6 +14,7 @@ from typing import Any
 
 from aiokafka import ConsumerRecord
 
+from node_agent.authentic import Authentic
 from node_agent.inbox import Deliver, Reader
 from node_agent.lease import BrokerClock
 from node_agent.outbox import Outbox, Parcel, Spool
@@ -70,6 +71,9 @@ class Simulation:
         spool = Spool(SPOOL_BYTES, max(4096, SPOOL_PERIODS * settings.nodes))
         self.outbox = Outbox(
             settings.brokers, self._client, mono_us, clock.acknowledged, spool, AT_ONCE
+        )
+        self.authentic = Authentic(
+            settings.keys, settings.prefix, mono_us, accept_unsigned=settings.accept_unsigned
         )
         self.readers = [
             self._reader("commands", self._on_command, HISTORY_MS),
@@ -145,7 +149,8 @@ class Simulation:
         names = self.world.fleet.names[rows]
         topic = full_name(self.settings.prefix, "samples")
         for name, raw in zip(names, raws, strict=True):
-            self.outbox.put(Parcel(topic, name.encode(), raw, codec.PACKED_HEADERS, True))
+            headers = self.authentic.headers("samples", name, codec.PACKED_HEADERS, raw)
+            self.outbox.put(Parcel(topic, name.encode(), raw, headers, True))
         said = self._ask(raws, now)
         for row, name in enumerate(names, start=rows.start):
             self._publish(self.hands.beat(row, None if said is None else said.get(name, [])))
@@ -172,8 +177,9 @@ class Simulation:
             raw_key = key.encode()
             if topic in ("inventory", "acks"):
                 self.law.hear(topic, raw_key, record)
-            name = full_name(self.settings.prefix, topic)
-            self.outbox.put(Parcel(name, raw_key, codec.encode(record), codec.JSON_HEADERS, False))
+            name, raw = full_name(self.settings.prefix, topic), codec.encode(record)
+            headers = self.authentic.headers(topic, key, codec.JSON_HEADERS, raw)
+            self.outbox.put(Parcel(name, raw_key, raw, headers, False))
 
     def _count(self, rows: slice, sample_bytes: int) -> None:
         summary, world = self.summary, self.world
@@ -200,10 +206,12 @@ class Simulation:
         if record.value is None:
             return
         if record.key == LEASE_KEY:
+            self.authentic.check("commands", record)
             lease = codec.decode(Lease, record.value)
             self._publish(self.hands.renewed(lease, record.partition))
         elif record.key in self.hands.rows:
             row = self.hands.rows[record.key]
+            self.authentic.check("commands", record)
             self.summary.commands += 1
             command = codec.decode(Command, record.value)
             self._publish(self.hands.command(row, command, record.partition))

@@ -33,6 +33,8 @@ class Settings:
     for_s: float | None = None
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
+    keys: Path | None = None
+    accept_unsigned: bool = False
 
     def __post_init__(self) -> None:
         if not self.brokers:

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from streams import keyring
+
 PARTITIONS = 8  # enough for two workers, and easy on a small machine
 PREFIX = "slackwater."
 REAL_NODE = "this-node"
@@ -45,6 +47,21 @@ class Cast:
     def state_dir(self) -> Path:
         return self.folder / "node-state"
 
+    @property
+    def keys(self) -> Path:
+        """The workers' and the simulated fleet's: everything is signed and checked here too."""
+        return self.folder / "keys"
+
+    @property
+    def node_keys(self) -> Path:
+        return self.folder / "keys-of-node"
+
+    def make_keys(self) -> None:
+        """Once a folder; a kept one keeps them."""
+        if not self.keys.exists():
+            keyring.make(self.keys)
+        keyring.for_node(self.keys, REAL_NODE, self.node_keys)
+
     def broker(self) -> list[str]:
         """On the same port and data after an outage."""
         data, log = self.folder / "kafka", self.folder / "kafka.log"
@@ -62,7 +79,8 @@ class Cast:
         return [*self._command("policy", "put", str(POLICY)), *note]
 
     def worker(self, port: int) -> list[str]:
-        return self._command("worker", "--metrics-port", str(port))
+        signed = ["--keys", str(self.keys)]
+        return [*self._command("worker", "--metrics-port", str(port)), *signed]
 
     def fleet(self, port: int) -> list[str]:
         return self._command("fleet", "--metrics-port", str(port))
@@ -74,14 +92,14 @@ class Cast:
     def simulate(self, nodes: int) -> list[str]:
         """One trace minute a second, so that its use moves before one's eyes."""
         shape = ["--nodes", str(nodes), "--pods", str(SIMULATED_PODS), "--speed", "60"]
-        return [*self._command("simulate"), *shape, "--json"]
+        return [*self._command("simulate"), *shape, "--keys", str(self.keys), "--json"]
 
     def node(self, inventory: Path, best_effort_root: str) -> list[str]:
         return [
             *(sys.executable, "-m", "node_agent", "run", *self._where()),
             *("--node", REAL_NODE, "--period", f"{INTERVAL_MS}ms"),
             *("--inventory", str(inventory), "--be-root", best_effort_root),
-            *("--state-dir", str(self.state_dir)),
+            *("--state-dir", str(self.state_dir), "--keys", str(self.node_keys)),
         ]
 
     def workbench(self, name: str) -> list[str]:

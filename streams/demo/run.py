@@ -105,6 +105,7 @@ class Demo:
         self.summary.why_not_real = why_not
         if why_not:
             self.view.say(f"demo: no real node: {why_not}; the rest runs")
+        self.cast.make_keys()
         async with self._background():
             await self._start_broker(FIRST_START_S)
             await self.supervisor.finish(

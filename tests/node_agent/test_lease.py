@@ -172,7 +172,7 @@ def test_r4_twice_is_once_the_same_command_is_a_duplicate_with_its_first_answer(
 def test_r4_lower_order_is_refused_per_decider() -> None:
     lease = a_lease()
     lease.on_command(suppress(9, 1000, incarnation=2), 0, FACTS)
-    assert lease.on_command(suppress(99, 5, incarnation=1), 0, FACTS).reason == "stale_order"
+    assert lease.on_command(suppress(99, 5, incarnation=1), 0, FACTS).reason == "stale_epoch"
     assert lease.on_command(suppress(8, 5, incarnation=2), 0, FACTS).reason == "stale_order"
     other = replace(suppress(9, 5, incarnation=2), id="another")
     assert lease.on_command(other, 0, FACTS).reason == "same_order"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from node_agent.inbox import partition_of
 from node_agent.inventory_file import FileInventory
@@ -94,6 +94,7 @@ class Centre:
         self.acks: list[Ack] = []
         self.samples: list[packed.PackedSample] = []
         self.inventories = 0
+        self.raw: list[tuple[str, ConsumerRecord]] = []  # table name of the topic, as received
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
@@ -134,6 +135,7 @@ class Centre:
     async def _hear(self, consumer: AIOKafkaConsumer) -> None:
         while True:
             record = await consumer.getone()
+            self.raw.append((record.topic.removeprefix(self.prefix), record))
             if record.topic.endswith("acks"):
                 self.acks.append(codec.decode(Ack, record.value))
             elif record.topic.endswith("inventory"):
