@@ -18,6 +18,7 @@ import typer
 from node_agent import originals
 from node_agent.cgroup.layout import detect
 from node_agent.cgroup.paths import normal_group
+from node_agent.isolation import release_kept
 from node_agent.journal import Journal, Remembered, recall
 from node_agent.lock import lock
 from node_agent.options import AcceptUnsigned, KeyFolder, MetricsHost, MetricsPort
@@ -26,6 +27,7 @@ from schemas.names import check_brokers, check_node_name
 from schemas.topics import PREFIX
 
 DEFAULT_STATE_DIR = Path("/var/lib/slackwater")
+ISOLATION = "isolation"  # among best-effort roots, in what release-all says
 KERNEL_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 app = typer.Typer(help="The agent of one machine: measure and obey.", no_args_is_help=True)
@@ -115,6 +117,9 @@ def release_all(
         trees = originals.open_trees(detect(), root)
         refused[root] = originals.release(trees, journal)
         trees.close()
+    if journal.state.kept:
+        roots.append(ISOLATION)
+        refused[ISOLATION] = release_kept(detect(), journal)
     journal.close()
     if json:
         said = {"released": roots, "refused": refused, "broken_lines": broken}
@@ -151,6 +156,9 @@ def show(
         for knob, groups in sorted(knobs.items()):
             for group, values in sorted(groups.items()):
                 typer.echo(f"original    {root} {knob} {group}: {values}")
+    for knob, places in sorted(state.kept.items()):
+        for place, kept in sorted(places.items()):
+            typer.echo(f"original    {place} {knob}: {kept.values}")
     if state.broken_lines:
         typer.echo(f"broken      {state.broken_lines} lines of the journal cannot be read")
     for line in list(state.commands.values())[-10:]:
@@ -187,6 +195,7 @@ def _said(state: Remembered) -> dict[str, object]:
         "in_force_milli": state.in_force_milli,
         "granted_milli": state.granted_milli,
         "originals": state.originals,
+        "kept": state.kept,
         "newest": state.newest,
         "commands": list(state.commands.values())[-10:],
         "broken_lines": state.broken_lines,

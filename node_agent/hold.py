@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from node_agent import originals
 from node_agent.actuators import cpu_idle, cpu_quota, cpuset
+from node_agent.actuators.beneath import Parts
 from node_agent.actuators.cpu_quota import GroupQuota
 from node_agent.actuators.cpuset import Cpus
-from node_agent.actuators.subtree import BE_ROOT, Parts, Subtree
+from node_agent.actuators.subtree import BE_ROOT, Subtree
 from node_agent.journal import Journal
 from node_agent.originals import Trees
 

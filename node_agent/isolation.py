@@ -1,18 +1,127 @@
-"""Isolation settings of a command, and which of their knobs this node cannot turn.
+"""Isolation settings of a command, carried out knob by knob; what is left out is said by name.
 
-`node_agent.lease` asks before anything is done: a node without an actuator for a knob says so, by
-the knob's name, and sets nothing.
+`node_agent.obey` hands over settings and beats, `node_agent.loop` who is on the machine. Settings
+are absolute: what they do not name any more is given back, and so is everything while there are
+none (a new start without a command, a partition without a policy).
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Mapping
+
+from node_agent.actuators.beneath import Write
+from node_agent.actuators.knob import Ask, Knob, Surface
+from node_agent.actuators.knobs import KNOBS
+from node_agent.actuators.online import name_online
+from node_agent.actuators.roster import BEST_EFFORT, Roster, roster
+from node_agent.answers import Outcome
+from node_agent.cgroup.layout import Layout
+from node_agent.cgroup.paths import strictly_inside
+from node_agent.inventory import Census
+from node_agent.journal import Journal
+from node_agent.keeper import Asks, Keeper
+from node_agent.surfaces import CONTROLLERS, close_surfaces, open_surfaces
 from schemas.records import IsolationSettings
 
-ACTUATED: frozenset[str] = frozenset()
-"""Knobs that an actuator of this node turns; names are those of the settings."""
+NO_ACTUATOR, NO_GROUP, NOT_FOR_ONLINE, FAILED = (
+    "no_actuator", "no_group", "not_for_online", "failed",
+)  # fmt: skip
+NOTHING = IsolationSettings()
+Left = dict[str, set[str]]
+"""Reason code -> names of the settings that were left out for it."""
 
 
-def knobs(settings: IsolationSettings) -> frozenset[str]:
+class Isolation:
+    """What this start holds; ``settings`` None: nobody has said anything yet."""
+
+    def __init__(
+        self, journal: Journal, knobs: Iterable[Knob] = KNOBS, *, dry_run: bool = False
+    ) -> None:
+        self.settings: IsolationSettings | None = None
+        self.keeper = Keeper(journal, knobs, dry_run=dry_run)
+        self._journal = journal
+        self._roster = Roster()
+        self._asks: dict[str, Asks] = {}
+        self._left: Left = {}
+
+    def follow(self, census: Census, layout: Layout, write: Write = os.write) -> None:
+        """Who is on the machine now. Raises OSError, UnsafePath."""
+        self._roster = roster(census)
+        online = {pod.group for pod in self._roster.pods if not pod.best_effort}
+        above = {group for tier, group in self._roster.tiers.items() if tier != BEST_EFFORT}
+        roots, units = _held(self._journal)
+        root = census.be_root
+        if root is not None:
+            roots.add(root)
+            units = {unit for unit in units if unit != root and not strictly_inside(unit, root)}
+        names = name_online(online | units, above, root)
+        self.use(open_surfaces(layout, roots, names, write))
+        self.keeper.root = root or ""
+        self._ask()
+
+    def use(self, surfaces: Mapping[str, Surface]) -> None:
+        """Turn knobs at these from now on."""
+        close_surfaces(self.keeper.surfaces)
+        self.keeper.surfaces = surfaces
+
+    def obey(self, settings: IsolationSettings) -> None:
+        """New settings; carried out by the next `beat`."""
+        self.settings = settings
+        self._ask()
+
+    def beat(self, mono_us: int) -> None:
+        """Once a period, and after `obey`: what differs is written."""
+        self.keeper.turn(self._asks, mono_us)
+
+    def outcome(self) -> tuple[Outcome, str]:
+        """(outcome, reason) of the settings that stand, as an ack says it."""
+        left = {reason: set(names) for reason, names in self._left.items()}
+        for reason, names in self.keeper.left_out().items():
+            left.setdefault(reason, set()).update(names)
+        reason = ";".join(f"{code}:{','.join(sorted(left[code]))}" for code in sorted(left))
+        named = names_of(self.settings or NOTHING)
+        never = left.get(NO_ACTUATOR, set()) | left.get(NOT_FOR_ONLINE, set())
+        if named and named <= never:
+            return "refused", reason
+        return ("failed" if FAILED in left else "applied"), reason
+
+    def release(self) -> list[str]:
+        """Every original back; what the kernel refused."""
+        return self.keeper.restore()
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        self.use({})
+
+    def _ask(self) -> None:
+        """What every unit is to get of every knob, by settings and roster."""
+        settings = self.settings or NOTHING
+        self._left = {}
+        turned: set[str] = set()
+        for knob in self.keeper.knobs:
+            turned |= knob.turns
+            asks = {}
+            for ask in knob.asks(settings, self._roster):
+                never = knob.takes(ask) if ask.online else frozenset()
+                if never:
+                    self._leave(NOT_FOR_ONLINE, never)
+                kept = {name: value for name, value in ask.knobs.items() if name not in never}
+                if kept or ask.texts:
+                    asks[ask.unit] = Ask(ask.unit, kept, ask.online, ask.texts)
+            self._asks[knob.name] = asks
+        self._leave(NO_ACTUATOR, names_of(settings) - turned)
+        for tier, knobs in settings.tiers.items():
+            if tier not in self._roster.tiers:
+                self._leave(NO_GROUP, {f"{tier}.{name}" for name in knobs.keys() & turned})
+
+    def _leave(self, reason: str, names: Iterable[str]) -> None:
+        found = set(names)
+        if found:
+            self._left.setdefault(reason, set()).update(found)
+
+
+def names_of(settings: IsolationSettings) -> frozenset[str]:
     """Every knob that the settings name."""
     groups = (*settings.classes.values(), *settings.tiers.values())
     named = {knob for group in groups for knob in group} | set(settings.pod_knobs)
@@ -24,9 +133,25 @@ def knobs(settings: IsolationSettings) -> frozenset[str]:
     return frozenset(named)
 
 
-def unable(settings: IsolationSettings | None) -> str:
-    """The reason code of a refusal, which names the knobs; "" when nothing stands in the way."""
-    if settings is None:
-        return "no_settings"
-    missing = sorted(knobs(settings) - ACTUATED)
-    return f"no_actuator:{','.join(missing)}" if missing else ""
+def release_kept(
+    layout: Layout, journal: Journal, knobs: Iterable[Knob] = KNOBS, write: Write = os.write
+) -> list[str]:
+    """Give back what a start that is gone left turned, by the journal alone; what was refused."""
+    roots, units = _held(journal)
+    keeper = Keeper(journal, knobs)
+    keeper.surfaces = open_surfaces(layout, roots, name_online(units, (), None), write)
+    refused = keeper.restore()
+    close_surfaces(keeper.surfaces)
+    return refused
+
+
+def _held(journal: Journal) -> tuple[set[str], set[str]]:
+    """Best-effort roots and online groups that the journal has originals of."""
+    surfaces = {knob.name: knob.surface for knob in KNOBS}
+    kept = [
+        each
+        for knob, places in journal.state.kept.items()
+        if surfaces.get(knob) in CONTROLLERS
+        for each in places.values()
+    ]
+    return {each.root for each in kept if each.root}, {each.unit for each in kept if not each.root}

@@ -11,7 +11,7 @@ Originals belong to one start of the kernel: after a reboot the groups are new a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,9 +21,24 @@ import orjson
 NAME, OLD_NAME = "journal.jsonl", "journal.1.jsonl"
 MAX_BYTES = 4 << 20
 COMMANDS_KEPT = 1024
-SYNCED = frozenset({"boot", "original", "intent", "released", "standing"})
+SYNCED = frozenset({"boot", "original", "intent", "released", "standing", "kept", "returned"})
 Fsync = Literal["acts", "always", "never"]
 Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What one place said before a knob of isolation was turned there.
+
+    ``unit``: the pod or group with which it was turned; ``identity``: which place of that name;
+    ``root``: the best-effort root that it lies in, "" for all else. Of the values only those that
+    were written.
+    """
+
+    unit: str
+    identity: int
+    root: str
+    values: dict[str, str]
 
 
 @dataclass(slots=True)
@@ -31,12 +46,14 @@ class Remembered:
     """What the lines add up to.
 
     ``originals``: best-effort root -> knob -> group below it ("." for itself) -> values.
+    ``kept``: knob of isolation -> place -> its original (`Kept`), wherever it lies.
     """
 
     boot: str = ""
     kernel_boot: str = ""
     superseded: list[str] = field(default_factory=list)
     originals: dict[str, dict[str, dict[str, dict[str, int]]]] = field(default_factory=dict)
+    kept: dict[str, dict[str, Kept]] = field(default_factory=dict)
     commands: dict[str, Line] = field(default_factory=dict)  # id -> its last line
     newest: dict[str, list[int]] = field(default_factory=dict)  # decider -> [incarnation, offset]
     granted_milli: int | None = None
@@ -102,6 +119,21 @@ class Journal:
         """The group is gone, and its original with it."""
         if group in self.originals(root, knob):
             self.append({"kind": "gone", "root": root, "knob": knob, "group": group})
+
+    def kept(self, knob: str) -> dict[str, Kept]:
+        """Place -> original; empty when none were kept."""
+        return self.state.kept.get(knob, {})
+
+    def keep(self, knob: str, places: Mapping[str, Kept]) -> None:
+        """Originals of many places in one line, before the first write to them."""
+        if places:
+            self.append({"kind": "kept", "knob": knob, "places": dict(places)})
+
+    def returned(self, knob: str, places: Collection[str]) -> None:
+        """These say their own again, or are gone."""
+        mine = sorted(self.kept(knob).keys() & set(places))
+        if mine:
+            self.append({"kind": "returned", "knob": knob, "places": mine})
 
     def append(self, line: Line) -> None:
         """One line, whole or (after a crash) not at all."""
@@ -173,18 +205,41 @@ def _fold(state: Remembered, line: Line) -> None:
         if not knobs:
             state.originals.pop(line["root"], None)
             state.in_force_milli = None
+    elif kind in ("kept", "returned"):
+        _fold_kept(state, line)
     elif kind in ("command", "intent"):
         _fold_command(state, line)
     elif kind == "in_force":
         state.in_force_milli, state.granted_milli = line["in_force_milli"], line["granted_milli"]
     elif kind == "standing":
-        for name in _standing(state):
+        for name in _standing(state).keys() & line.keys():
             setattr(state, name, line[name])
+        state.kept = {knob: _kept(places) for knob, places in line.get("kept", {}).items()}
+
+
+def _fold_kept(state: Remembered, line: Line) -> None:
+    """Originals of isolation, kept or given back."""
+    of_knob = state.kept.setdefault(line["knob"], {})
+    if line["kind"] == "kept":
+        of_knob.update(_kept(line["places"]))
+    else:
+        for place in line["places"]:
+            of_knob.pop(place, None)
+    if not of_knob:
+        del state.kept[line["knob"]]
+
+
+def _kept(places: Mapping[str, Any]) -> dict[str, Kept]:
+    """Originals by place, from a line of the file or from the line that is being written."""
+    return {
+        place: each if isinstance(each, Kept) else Kept(**each) for place, each in places.items()
+    }
 
 
 def _forget_kernel(state: Remembered) -> None:
     """Another start of the kernel: groups, quotas and the monotonic clock are new."""
     state.originals.clear()
+    state.kept.clear()
     state.in_force_milli = None
     state.evicted_mono_us = None
 
@@ -213,6 +268,7 @@ def _standing(state: Remembered) -> Line:
         "kernel_boot": state.kernel_boot,
         "superseded": state.superseded,
         "originals": state.originals,
+        "kept": state.kept,
         "commands": dict(kept),
         "newest": state.newest,
         "granted_milli": state.granted_milli,

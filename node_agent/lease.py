@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from node_agent.actuators.pods import refusal
-from node_agent.isolation import unable
 from schemas.policy import Policy
 from schemas.records import Ack, Cause, Command, Lease, PodFact
 
@@ -31,7 +30,7 @@ ANSWERS_KEPT = 1024
 SIGHTINGS = 8  # of broker time; a few seconds of samples
 LOCAL_SILENT_US = 30_000_000  # no answer of the local law for so long: the floor holds
 OBEYED = ("suppress", "evict_memory", "evict_cpu", "isolate")
-NO_ACT = ("dry_run", "nothing_set")  # reasons of a command that is applied by doing nothing
+NO_ACT = ("dry_run",)  # reasons of a command that is applied by doing nothing
 
 
 class BrokerClock:
@@ -128,8 +127,9 @@ class NodeLease:
         if command.decider == "suppress":
             return self._on_suppress(command, order, mono_us)
         if command.decider == "isolate":
-            missing = unable(command.settings)
-            return Verdict("refused", missing) if missing else Verdict("applied", "nothing_set")
+            if command.settings is None:
+                return Verdict("refused", "no_settings")
+            return Verdict("applied", "dry_run" if command.dry_run else "")
         return self._on_evict(command, mono_us, facts)
 
     def _on_suppress(self, command: Command, order: Order, mono_us: int) -> Verdict:

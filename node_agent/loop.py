@@ -148,6 +148,7 @@ class NodeAgent:
         self._journal.close()
         if self._trees is not None:
             self._trees.close()
+        self.obey.isolation.close()
         os.close(self._lock)
 
     async def _farewell(self, hands: asyncio.Task[None]) -> None:
@@ -220,6 +221,7 @@ class NodeAgent:
             self._restore_others(root)
             self._trees = None if root is None else originals.open_trees(self._layout, root)
         self.obey.follow(census, self._trees)
+        self.obey.isolation.follow(census, self._layout)
         if census.record is not known:
             self._law.hear_inventory(census.record)
 

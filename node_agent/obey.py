@@ -8,7 +8,6 @@ acks for the loop to publish. Nothing here waits for Kafka.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,21 +16,20 @@ from agents import machine
 from agents.cpuset import Pins, without
 from node_agent import originals
 from node_agent.actuators import cpu_quota, evict, pods
-from node_agent.actuators.cpu_quota import ActuatorFailed
-from node_agent.actuators.subtree import BE_ROOT, UnsafePath
-from node_agent.answers import NO_CPUSET, Answers, Source
+from node_agent.actuators.failure import REFUSALS, reason_of
+from node_agent.actuators.subtree import BE_ROOT
+from node_agent.answers import NO_CPUSET, Answers, Outcome, Source
 from node_agent.hold import Hold
 from node_agent.inventory import Census
 from node_agent.inventory_node import MILLI_PER_CPU
+from node_agent.isolation import Isolation
 from node_agent.journal import Journal
-from node_agent.lease import NO_ACT, NodeLease, Target
+from node_agent.lease import NO_ACT, NodeLease, Target, order_of
 from node_agent.originals import Trees
 from schemas.records import Ack, Command, Lease, PodFact
 
 RETRY_US = 30_000_000  # an eviction that failed is tried again for so long
 log = logging.getLogger(__name__)
-
-_REFUSALS = (ActuatorFailed, UnsafePath, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +60,7 @@ class Obey:
         self.lease = lease
         self.answers = Answers(boot, journal, lease, mono_us, dry_run)
         self.hold = Hold(journal, use_idle=use_idle, dry_run=dry_run)
+        self.isolation = Isolation(journal, dry_run=dry_run)
         self.kernel_refusals = 0
         self.evicted_pods = 0
         self._journal = journal
@@ -71,6 +70,8 @@ class Obey:
         self._owed_said = False  # its failure was acked
         self._last_failure = ""
         self._unfinished: _Unfinished | None = None
+        self._isolated: tuple[Outcome, str] = ("applied", "")  # what was said last of isolation
+        self._isolated_us = 0
 
     def follow(self, census: Census, trees: Trees | None) -> None:
         """The pods now, and the best-effort subtree (None: there is none)."""
@@ -85,12 +86,18 @@ class Obey:
         ``history``: it was there before this start; what was answered then is not answered again.
         """
         verdict = self.lease.on_command(command, self._mono_us(), self.facts)
-        if history and verdict.outcome == "duplicate":
+        again = verdict.outcome == "duplicate"
+        if again and command.decider == "isolate" and self.isolation.settings is None:
+            self._isolate(command)  # a new start learns again what stands
+        if history and again:
             return []
         if verdict.evict:
             return await self._evict(command, "command", verdict.evict)
         if verdict.outcome != "applied" or verdict.reason in NO_ACT:
             return [self.answers.verdict(command, verdict)]
+        if command.decider == "isolate":
+            self._isolate(command)
+            return [self.answers.outcome(command, *self._isolated)]
         self._owed, self._owed_said = command, False
         return self.enforce()
 
@@ -109,7 +116,7 @@ class Obey:
             for command in commands:
                 if command.decider == "evict_memory":  # for CPU a node kills by order only
                     acks += await self._local_evict(command)
-        return acks + self.enforce() + await self._finish()
+        return acks + self.enforce() + await self._finish() + self._hold_isolation()
 
     def enforce(self) -> list[Ack]:
         """Make the kernel say what holds now; acks for what changed or failed."""
@@ -118,7 +125,7 @@ class Obey:
         try:
             now_milli, instead = self._bound(target)
             self.hold.idle()
-        except _REFUSALS as error:
+        except REFUSALS as error:
             return self._refused(error, target)
         self._last_failure = ""
         self.lease.in_force_milli = now_milli
@@ -137,6 +144,26 @@ class Obey:
         asked = -1 if target.allow_milli is None else target.allow_milli
         why = instead or target.reason
         return [self.answers.own("suppress", "local", why, asked_milli=asked)]
+
+    def _isolate(self, command: Command) -> None:
+        """Carry the settings of a command out, if no newer ones were said."""
+        newest = self.lease.newest.get("isolate")
+        if command.settings is None or (newest is not None and order_of(command.cause) < newest):
+            return
+        self.isolation.obey(command.settings)
+        self.isolation.beat(self._mono_us())
+        self._isolated, self._isolated_us = self.isolation.outcome(), self._mono_us()
+
+    def _hold_isolation(self) -> list[Ack]:
+        """Once a period: isolation held in force; an ack when something else is left out now."""
+        self.isolation.beat(self._mono_us())
+        now = self.isolation.outcome()
+        quiet = self._mono_us() - self._isolated_us < RETRY_US
+        if self.isolation.settings is None or now == self._isolated or quiet:
+            return []
+        self._isolated, self._isolated_us = now, self._mono_us()
+        outcome: Outcome = "failed" if now[0] == "failed" else "local"
+        return [self.answers.own("isolate", outcome, now[1])]
 
     def _bound(self, target: Target) -> tuple[int, str]:
         """Put the bound in force, by CPUs or by quota; the milli in force, and why not by CPUs.
@@ -157,14 +184,14 @@ class Obey:
         """The CPUs that best-effort work runs on now; none, with a reason, where it cannot be."""
         try:
             bound = self.hold.bind(cpus)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             self.kernel_refusals += 1
-            return (), _code(error)
+            return (), reason_of(error)
         return bound, "" if bound else NO_CPUSET
 
     def release(self) -> list[str]:
         """Originals back, for SIGTERM, SIGINT and uninstall; what the kernel refused."""
-        return self.hold.release()
+        return self.hold.release() + self.isolation.release()
 
     async def _local_evict(self, command: Command) -> list[Ack]:
         verdict = self.lease.on_local_evict(command, self._mono_us(), self.facts)
@@ -190,14 +217,14 @@ class Obey:
         try:
             self.answers.intent(command, source, uids)
         except OSError as error:
-            return [self._evicted(command, source, (), _code(error))]
+            return [self._evicted(command, source, (), reason_of(error))]
         gone: list[str] = []
         reason = ""
         for victim in victims:
             try:
                 done = await asyncio.to_thread(self._kill, trees, victim)
-            except _REFUSALS as error:
-                reason = _code(error)
+            except REFUSALS as error:
+                reason = reason_of(error)
                 self.kernel_refusals += 1
                 break
             if not done.empty:
@@ -248,7 +275,7 @@ class Obey:
     def _refused(self, error: Exception, target: Target) -> list[Ack]:
         """The kernel said no: said once, tried again each period."""
         self.kernel_refusals += 1
-        reason = _code(error)
+        reason = reason_of(error)
         said, self._last_failure = reason == self._last_failure, reason
         if not said:
             log.warning("the kernel refuses what is decided: %s; tried again each period", reason)
@@ -259,13 +286,3 @@ class Obey:
             return []
         asked = -1 if target.allow_milli is None else target.allow_milli
         return [self.answers.own("suppress", "failed", reason, asked_milli=asked)]
-
-
-def _code(error: Exception) -> str:
-    """A stable reason code with the errno's name."""
-    if isinstance(error, ActuatorFailed):
-        return error.reason
-    if isinstance(error, UnsafePath):
-        return "unsafe_path"
-    number = error.errno if isinstance(error, OSError) else None
-    return f"os:{errno.errorcode.get(number or 0, 'EIO')}"

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from node_agent.actuators import cpu_idle, cpu_quota, cpuset
+from node_agent.actuators.beneath import Parts, safe_parts
 from node_agent.actuators.cpu_idle import Idle
-from node_agent.actuators.cpu_quota import ActuatorFailed, GroupQuota
+from node_agent.actuators.cpu_quota import GroupQuota
 from node_agent.actuators.cpuset import Cpus
-from node_agent.actuators.subtree import BE_ROOT, Parts, Subtree, safe_parts
+from node_agent.actuators.failure import ActuatorFailed
+from node_agent.actuators.subtree import BE_ROOT, Subtree
 from node_agent.cgroup.layout import Layout, LayoutError
 from node_agent.journal import Journal
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from node_agent.actuators.cpu_quota import ActuatorFailed
-from node_agent.actuators.subtree import BE_ROOT, Parts, Subtree
+from node_agent.actuators.beneath import Parts
+from node_agent.actuators.failure import ActuatorFailed
+from node_agent.actuators.subtree import BE_ROOT, Subtree
 
 USUAL_WEIGHT = {1: 1024, 2: 100}
 

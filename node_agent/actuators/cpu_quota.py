@@ -19,22 +19,15 @@ import errno
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from node_agent.actuators.subtree import BE_ROOT, Parts, Subtree
+from node_agent.actuators.beneath import Parts
+from node_agent.actuators.failure import ActuatorFailed
+from node_agent.actuators.subtree import BE_ROOT, Subtree
 
 PERIOD_US = 10_000
 LONG_PERIOD_US = 100_000
 SHORT_FROM_MILLI = 100
 MIN_QUOTA_US = 1_000
 UNLIMITED = -1
-
-
-class ActuatorFailed(Exception):
-    """The kernel refused; what had been written before was put back. ``errno`` says why."""
-
-    def __init__(self, knob: str, error: OSError) -> None:
-        super().__init__(f"{knob}: {error}")
-        self.errno = error.errno or errno.EIO
-        self.reason = f"{knob}:{errno.errorcode.get(self.errno, str(self.errno))}"
 
 
 @dataclass(frozen=True, slots=True)

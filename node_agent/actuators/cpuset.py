@@ -12,8 +12,9 @@ import errno
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from node_agent.actuators.cpu_quota import ActuatorFailed
-from node_agent.actuators.subtree import BE_ROOT, Parts, Subtree
+from node_agent.actuators.beneath import Parts
+from node_agent.actuators.failure import ActuatorFailed
+from node_agent.actuators.subtree import BE_ROOT, Subtree
 from node_agent.cgroup.cpulist import parse_cpu_list
 
 FILE = "cpuset.cpus"

@@ -18,10 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from node_agent.actuators import cpu_idle, cpu_quota
+from node_agent.actuators.beneath import Parts
 from node_agent.actuators.cpu_idle import Idle
-from node_agent.actuators.cpu_quota import ActuatorFailed, GroupQuota
+from node_agent.actuators.cpu_quota import GroupQuota
+from node_agent.actuators.failure import ActuatorFailed
 from node_agent.actuators.pods import BestEffortPod
-from node_agent.actuators.subtree import BE_ROOT, Parts, Subtree
+from node_agent.actuators.subtree import BE_ROOT, Subtree
 
 DEADLINE_US = 1_000_000
 POLL_US = 1_000

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from node_agent.actuators.subtree import Parts, UnsafePath, inside, safe_parts
+from node_agent.actuators.beneath import Parts, UnsafePath, safe_parts
+from node_agent.actuators.subtree import inside
 from schemas.records import PodFact
 
 _KEY = object()

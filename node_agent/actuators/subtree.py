@@ -1,22 +1,31 @@
 """The best-effort subtree of one cgroup hierarchy, reached through directory descriptors only.
 
-Every actuator reads and writes through a `Subtree`. A path is walked component by component with
-O_NOFOLLOW from the mount's own descriptor, so no symlink, `..` or absolute path leads out, and a
-path without components cannot be said: the hierarchy's root is never written.
+One of the two authorities over groups (the other: `online`): here CPU, memory and io may be taken
+away. Opened through `beneath`, so no symlink, `..` or absolute path leads out, and a path without
+components cannot be said: the hierarchy's root is never written.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-Parts = tuple[str, ...]
-"""A group relative to the best-effort root; ``()`` is the best-effort root itself."""
+from node_agent.actuators.beneath import (
+    GONE,
+    Beneath,
+    Parts,
+    UnsafePath,
+    Write,
+    children,
+    read_text,
+    read_there,
+    safe_parts,
+)
 
 BE_ROOT: Parts = ()
+"""The best-effort root itself; a group here is relative to it."""
 WRITABLE = frozenset(
     {
         "cpu.cfs_quota_us",
@@ -33,24 +42,7 @@ WRITABLE = frozenset(
 )
 CLEARABLE = frozenset({"cpuset.cpus"})
 """Files that say nothing when they were never written, and can be made to say so again."""
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-_WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-_GONE = (errno.ENOENT, errno.ENODEV)
 MAX_DEPTH = 8
-MAX_FILE_BYTES = 1 << 20
-
-
-class UnsafePath(ValueError):
-    """A path that is empty, absolute, climbs, or leads out of the best-effort subtree."""
-
-
-def safe_parts(path: str) -> Parts:
-    """The components of a relative cgroup path. Raises UnsafePath for anything ambiguous."""
-    parts = tuple(path.split("/"))
-    if not path or "\0" in path or any(part in ("", ".", "..") for part in parts):
-        raise UnsafePath(f"cgroup path {path!r}: want a relative path such as kubepods/besteffort")
-    return parts
 
 
 def inside(path: str, root: str) -> Parts:
@@ -72,7 +64,7 @@ class Subtree:
         mount: str,
         version: Literal[1, 2],
         root: str,
-        write: Callable[[int, bytes], int] = os.write,
+        write: Write = os.write,
     ) -> None:
         """``mount``: where the hierarchy is mounted; ``root``: the best-effort root below it.
 
@@ -81,42 +73,17 @@ class Subtree:
         self.version = version
         self.root = root
         self._top = safe_parts(root)
-        self._write = write
-        self._mount = os.open(mount, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._device = os.fstat(self._mount).st_dev
+        self._beneath = Beneath(mount, write)
 
     def close(self) -> None:
         """Give the descriptor back."""
-        os.close(self._mount)
+        self._beneath.close()
 
     @contextmanager
     def _open(self, group: Parts) -> Iterator[int]:
-        """A descriptor of the group's directory; the caller's block runs with it open."""
-        at = self._mount
-        opened: list[int] = []
-        try:
-            for part in (*self._top, *group):
-                if part in ("", ".", "..") or "/" in part:
-                    raise UnsafePath(f"cgroup path component {part!r}")
-                at = self._step(at, part)
-                opened.append(at)
-            yield at
-        finally:
-            for descriptor in opened:
-                os.close(descriptor)
-
-    def _step(self, at: int, part: str) -> int:
-        """One component down: a real directory of the same file system."""
-        try:
-            descriptor = os.open(part, _DIRECTORY, dir_fd=at)
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                raise UnsafePath(f"{part!r} is a symlink or no directory; not followed") from None
-            raise
-        if os.fstat(descriptor).st_dev != self._device:
-            os.close(descriptor)
-            raise UnsafePath(f"{part!r} is another file system; not entered")
-        return descriptor
+        """A descriptor of the group's directory."""
+        with self._beneath.open((*self._top, *group)) as directory:
+            yield directory
 
     def exists(self, group: Parts = BE_ROOT) -> bool:
         """Whether the group is there now."""
@@ -124,7 +91,7 @@ class Subtree:
             with self._open(group):
                 return True
         except OSError as error:
-            if error.errno in _GONE:
+            if error.errno in GONE:
                 return False
             raise
 
@@ -132,9 +99,9 @@ class Subtree:
         """The file's text, stripped; None where the group or the file does not exist."""
         try:
             with self._open(group) as directory:
-                return _read_text(directory, file)
+                return read_text(directory, file)
         except OSError as error:
-            if error.errno in _GONE:
+            if error.errno in GONE:
                 return None
             raise
 
@@ -142,9 +109,10 @@ class Subtree:
         """The single integer of each file, the group opened once; None where absent."""
         try:
             with self._open(group) as directory:
-                return tuple(_read_int(directory, file) for file in files)
+                found = (read_there(directory, file) for file in files)
+                return tuple(None if text is None else int(text) for text in found)
         except OSError as error:
-            if error.errno in _GONE:
+            if error.errno in GONE:
                 return (None,) * len(files)
             raise
 
@@ -155,19 +123,15 @@ class Subtree:
         if file not in WRITABLE or not (text.strip() or file in CLEARABLE):
             raise UnsafePath(f"refusing to write {text!r} to {file!r}")
         with self._open(group) as directory:
-            descriptor = os.open(file, _WRITE, dir_fd=directory)
-            try:
-                self._write(descriptor, (text or "\n").encode())
-            finally:
-                os.close(descriptor)
+            self._beneath.write(directory, file, (text or "\n").encode())
 
     def groups(self, group: Parts = BE_ROOT, depth: int = MAX_DEPTH) -> list[Parts]:
         """The group and all groups under it, parents first, by name; empty when it is gone."""
         try:
-            with self._open(group) as directory, os.scandir(directory) as entries:
-                names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+            with self._open(group) as directory:
+                names = children(directory)
         except OSError as error:
-            if error.errno in _GONE:
+            if error.errno in GONE:
                 return []
             raise
         found = [group]
@@ -182,20 +146,3 @@ class Subtree:
             text = self.read(each, "cgroup.procs")
             found.update(int(line) for line in (text or "").split())
         return found
-
-
-def _read_text(directory: int, file: str) -> str:
-    descriptor = os.open(file, _READ, dir_fd=directory)
-    try:
-        return os.read(descriptor, MAX_FILE_BYTES).decode().strip()
-    finally:
-        os.close(descriptor)
-
-
-def _read_int(directory: int, file: str) -> int | None:
-    try:
-        return int(_read_text(directory, file))
-    except OSError as error:
-        if error.errno in _GONE:
-            return None
-        raise

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from node_agent import originals
 from node_agent.actuators import cpu_idle, cpu_quota, evict
-from node_agent.actuators.cpu_quota import ActuatorFailed, GroupQuota
+from node_agent.actuators.beneath import UnsafePath, safe_parts
+from node_agent.actuators.cpu_quota import GroupQuota
+from node_agent.actuators.failure import ActuatorFailed
 from node_agent.actuators.pods import BestEffortPod, NotAVictim, best_effort_pod
-from node_agent.actuators.subtree import BE_ROOT, Subtree, UnsafePath, inside, safe_parts
+from node_agent.actuators.subtree import BE_ROOT, Subtree, inside
 from node_agent.hold import Hold
 from node_agent.journal import Journal
 from node_agent.originals import Trees

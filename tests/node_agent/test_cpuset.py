@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from node_agent import originals
 from node_agent.actuators import cpuset
-from node_agent.actuators.cpu_quota import ActuatorFailed
+from node_agent.actuators.beneath import Parts
 from node_agent.actuators.cpuset import Cpus, GroupCpus
-from node_agent.actuators.subtree import BE_ROOT, Parts
+from node_agent.actuators.failure import ActuatorFailed
+from node_agent.actuators.subtree import BE_ROOT
 from node_agent.hold import Hold
 from node_agent.inventory import Census
 from node_agent.journal import Journal
@@ -26,7 +27,7 @@ from node_agent.originals import Trees, open_trees
 from node_agent.workbench.greedy import Greedy
 from node_agent.workbench.groups import Groups
 from schemas.policy import parse
-from schemas.records import Command, Inventory, IsolationSettings, PodFact
+from schemas.records import Inventory, PodFact
 from tests.node_agent.kernel import real_groups
 from tests.node_agent.test_lease import NODE, suppress
 from tests.node_agent.test_obey import Node, quota
@@ -193,26 +194,6 @@ async def test_cpus_of_an_lse_pod_are_taken_out_whatever_was_ordered(tmp_path: P
     await node.obey.beat([replace(suppress(0, 5000), node=NODE, cpus=(0, 1, 2, 3, 5))])
     await node.obey.command(replace(suppress(1, 2000, node.now_us), cpus=(4, 5)))
     assert text(tmp_path) == "5"
-
-
-async def test_isolation_is_refused_knob_by_knob_and_nothing_needs_no_actuator(
-    tmp_path: Path,
-) -> None:
-    node = Node(tmp_path, tree(tmp_path, 1, "0-7", "0-7"))
-
-    def isolate(offset: int, settings: IsolationSettings) -> Command:
-        seen = suppress(offset, -1, node.now_us)
-        return replace(seen, id=f"i{offset}", decider="isolate", settings=settings)
-
-    asked = IsolationSettings(
-        classes={"BE": {"bvt": -1}}, pods=("a",), pod_knobs={"cpu_burst_us": [1]},
-        daemons={"cpu_milli": 500}, schemata={"BE": "L3:0=f;"},
-    )  # fmt: skip
-    (ack,) = await node.obey.command(isolate(1, asked))
-    assert ack.outcome == "refused"
-    assert ack.reason == "no_actuator:bvt,cpu_burst_us,daemons_cpu_milli,schemata"
-    (ack,) = await node.obey.command(isolate(2, IsolationSettings()))
-    assert (ack.outcome, ack.reason) == ("applied", "nothing_set")
 
 
 def test_the_last_granted_cpus_stay_with_the_last_granted_ceiling() -> None:

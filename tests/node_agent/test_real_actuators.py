@@ -10,9 +10,10 @@ import pytest
 
 from node_agent import originals
 from node_agent.actuators import cpu_idle, cpu_quota, evict
-from node_agent.actuators.cpu_quota import ActuatorFailed
+from node_agent.actuators.beneath import UnsafePath
+from node_agent.actuators.failure import ActuatorFailed
 from node_agent.actuators.pods import NotAVictim, best_effort_pod
-from node_agent.actuators.subtree import BE_ROOT, UnsafePath
+from node_agent.actuators.subtree import BE_ROOT
 from node_agent.hold import Hold
 from node_agent.journal import Journal
 from node_agent.originals import Trees, open_trees

@@ -1,0 +1,76 @@
+"""Who is on the machine, as knobs see it: pods, their classes and the groups above them.
+
+`node_agent.isolation` makes one of each census; paths come from the inventory alone, never from a
+command.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from node_agent.cgroup.paths import strictly_inside
+from node_agent.inventory import Census, Pod
+from schemas.records import IsolationSettings
+
+GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """``tiers``: Kubernetes class -> the group above its pods; one that is not known is left out.
+
+    ``classes``: uid -> the class whose settings the pod gets.
+    """
+
+    pods: tuple[Pod, ...] = ()
+    be_root: str | None = None
+    tiers: Mapping[str, str] = field(default_factory=dict)
+
+    def said(
+        self, settings: IsolationSettings, turns: frozenset[str]
+    ) -> Iterator[tuple[str, dict[str, int], bool]]:
+        """(group, what is said of it, whether it is online) of each pod and tier; pods of which
+        nothing is said are left out.
+        """
+        columns = {name: each for name, each in settings.pod_knobs.items() if name in turns}
+        place = {uid: at for at, uid in enumerate(settings.pods)} if columns else {}
+        of_class = {
+            name: {knob: value for knob, value in knobs.items() if knob in turns}
+            for name, knobs in settings.classes.items()
+        }
+        for pod in self.pods:
+            said = dict(of_class.get(pod.fact.qos, {}))
+            at = place.get(pod.fact.uid)
+            if at is not None:
+                own = {name: column[at] for name, column in columns.items()}
+                said |= {name: value for name, value in own.items() if value is not None}
+            if said:
+                yield pod.group, said, not pod.best_effort
+        for tier, knobs in settings.tiers.items():
+            said = {knob: value for knob, value in knobs.items() if knob in turns}
+            if said and tier in self.tiers:
+                yield self.tiers[tier], said, tier != BEST_EFFORT
+
+
+def roster(census: Census) -> Roster:
+    """The roster of this census."""
+    pods = census.pods()
+    return Roster(pods, census.be_root, _tiers(pods, census.be_root))
+
+
+def _tiers(pods: tuple[Pod, ...], be_root: str | None) -> dict[str, str]:
+    """Groups above the pods: the best-effort root, the one that holds it and every online pod, and
+    the one right above all LS pods; so on Kubernetes, and wherever groups are laid out alike.
+    """
+    if be_root is None:
+        return {}
+    found = {BEST_EFFORT: be_root}
+    above = be_root.rpartition("/")[0]
+    online = [pod for pod in pods if not pod.best_effort and not pod.fact.host_app]
+    if above and all(strictly_inside(pod.group, above) for pod in online):
+        found[GUARANTEED] = above
+        over = {pod.group.rpartition("/")[0] for pod in online if pod.fact.qos == "LS"} - {above}
+        if len(over) == 1:
+            found[BURSTABLE] = over.pop()
+    return found

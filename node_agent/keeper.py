@@ -1,0 +1,279 @@
+"""Keeping isolation in force: originals first, writes where something differs, and the way back.
+
+`node_agent.isolation` calls `turn` each period with what every unit is to get, and `restore` when
+all ends. What was asked anew is turned at once; of the rest a few units are looked at each period,
+in turn, and a value that a stranger changed is written again. Such a value, if it is not the
+original, is the owner's new word, and the original from then on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from node_agent.actuators import turn
+from node_agent.actuators.failure import REFUSALS, reason_of
+from node_agent.actuators.knob import (
+    Ask,
+    Found,
+    Knob,
+    Machine,
+    Step,
+    Surface,
+    Values,
+    ordered,
+    plan,
+)
+from node_agent.journal import Journal, Kept
+
+log = logging.getLogger(__name__)
+CHECKED = 64
+"""Units looked at again each period; two to four reads each."""
+RETRY_US = 30_000_000
+Asks = Mapping[str, Ask]
+"""Unit -> what it is to get of one knob."""
+NOTHING: Asks = {}
+
+
+@dataclass(slots=True)
+class _Unit:
+    """What is known of a unit since this start: ``said`` by place, as read back last."""
+
+    ask: Ask | None
+    said: dict[str, Values] = field(default_factory=dict)
+    lacks: frozenset[str] = frozenset()
+    gone: bool = False
+    failed: str = ""
+    retry_us: int = 0
+
+
+class Keeper:
+    """One start of the agent; ``drift`` counts foreign writes put right."""
+
+    def __init__(self, journal: Journal, knobs: Iterable[Knob], *, dry_run: bool = False) -> None:
+        self.drift = 0
+        self.surfaces: Mapping[str, Surface] = {}
+        self.machine = Machine()
+        self.root = ""  # the best-effort root of the moment
+        self.knobs = tuple(knobs)
+        self._journal, self._dry_run = journal, dry_run
+        self._units: dict[str, dict[str, _Unit]] = {knob.name: {} for knob in self.knobs}
+        self._asked: dict[str, Asks] = {}
+        self._round: deque[tuple[Knob, str]] = deque()
+
+    def turn(self, asks: Mapping[str, Asks], mono_us: int) -> None:
+        """Make every knob say what is asked of it; ``asks``: by the name of the knob.
+
+        The same mapping of a knob as the time before means that nothing changed there.
+        """
+        news: dict[str, set[str]] = {}
+        for knob in self.knobs:
+            mine = asks.get(knob.name, NOTHING)
+            if self._asked.get(knob.name) is not mine:
+                self._asked[knob.name] = mine
+                news[knob.name] = self._changed(knob, mine)
+                self._round.clear()
+            failed = (
+                unit
+                for unit, known in self._units[knob.name].items()
+                if known.failed and known.retry_us <= mono_us
+            )
+            news.setdefault(knob.name, set()).update(failed)
+        for knob, unit in self._next():
+            known = self._units[knob.name].get(unit)
+            if known is not None and not known.failed:
+                news[knob.name].add(unit)
+        order = [knob for knob in self.knobs if news[knob.name]]
+        for knob in order:
+            self._visit(knob, sorted(news[knob.name]), mono_us)
+
+    def restore(self) -> list[str]:
+        """Every original back, knobs in reverse; the reasons of what the kernel refused."""
+        self._asked.clear()
+        self._round.clear()
+        refused: list[str] = []
+        for knob in reversed(self.knobs):
+            mine = self._units[knob.name]
+            mine.clear()
+            self._visit(knob, sorted({kept.unit for kept in self._kept(knob).values()}), 0)
+            refused += sorted({known.failed for known in mine.values() if known.failed})
+            mine.clear()
+        return refused
+
+    def left_out(self) -> dict[str, set[str]]:
+        """Reason code -> what was not done: names of the settings, or a knob with its errno."""
+        found: dict[str, set[str]] = {"no_actuator": set(), "no_group": set(), "failed": set()}
+        for knob in self.knobs:
+            asking = [known for known in self._units[knob.name].values() if known.ask is not None]
+            for name in set().union(*(_names(known.ask) for known in asking)):
+                mine = [known for known in asking if name in _names(known.ask)]
+                there = [known for known in mine if not known.gone]
+                if not there:
+                    found["no_group"].add(name)
+                elif all(name in known.lacks for known in there):
+                    found["no_actuator"].add(name)
+            found["failed"].update(known.failed for known in asking if known.failed)
+        return {reason: names for reason, names in found.items() if names}
+
+    def _kept(self, knob: Knob) -> dict[str, Kept]:
+        return self._journal.kept(knob.name)
+
+    def _changed(self, knob: Knob, asks: Asks) -> set[str]:
+        """Units that are asked something else than before, or nothing any more."""
+        mine = self._units[knob.name]
+        left = {kept.unit for kept in self._kept(knob).values()} | mine.keys()
+        news = {unit for unit, ask in asks.items() if unit not in mine or mine[unit].ask != ask}
+        return news | (left - asks.keys())
+
+    def _next(self) -> list[tuple[Knob, str]]:
+        """Units whose turn it is to be looked at again."""
+        if not self._round:
+            self._round.extend((k, unit) for k in self.knobs for unit in self._units[k.name])
+        mine = list(itertools.islice(self._round, CHECKED))
+        self._round.rotate(-len(mine))
+        return mine
+
+    def _visit(self, knob: Knob, units: Collection[str], mono_us: int) -> None:
+        """Look, plan, keep, write, remember: one knob, some units."""
+        surface = self.surfaces.get(knob.surface)
+        asks = self._asked.get(knob.name, NOTHING)
+        mine = self._units[knob.name]
+        steps: list[Step] = []
+        fresh: dict[str, Kept] = {}
+        seen: list[tuple[str, list[Found]]] = []
+        for unit in units:
+            known = mine.setdefault(unit, _Unit(None))
+            known.ask, known.failed = asks.get(unit), ""
+            if surface is None or not knob.files(surface.version):
+                known.lacks, known.gone = _names(known.ask), False
+                if known.ask is None:
+                    known.failed, known.retry_us = f"{knob.name}:no_place", mono_us + RETRY_US
+                continue
+            try:
+                members = turn.observe(knob, surface, self.machine, unit)
+            except REFUSALS as error:
+                known.failed = f"{knob.name}:{reason_of(error).removeprefix('os:')}"
+                known.retry_us = mono_us + RETRY_US
+                continue
+            known.gone = not members
+            if known.ask is not None and members:
+                known.lacks = knob.lacks(known.ask, members[0].values)
+            originals = self._originals(knob, known, members)
+            todo = plan(knob, surface.version, known.ask, members, originals)
+            fresh |= self._fresh(knob, known, unit, members, originals, todo)
+            steps += todo
+            seen.append((unit, members))
+        if surface is not None and not self._dry_run:
+            self._write(knob, surface, steps, fresh, mono_us)
+        self._settle(knob, seen)
+
+    def _originals(self, knob: Knob, known: _Unit, members: Collection[Found]) -> dict[str, Values]:
+        """What was there before us; a value that its owner changed meanwhile is the new one."""
+        kept = self._kept(knob)
+        originals: dict[str, Values] = {}
+        for found in members:
+            before = kept.get(found.place)
+            if before is None:
+                continue
+            if before.identity != found.identity:  # another group of the same name
+                self._forget(knob, [found.place])
+                known.said.pop(found.place, None)
+                continue
+            own = dict(before.values)
+            said = known.said.get(found.place, found.values)
+            foreign = {
+                key for key in own if key in found.values and said.get(key) != found.values[key]
+            }
+            self.drift += bool(foreign)
+            if found.place in known.said:
+                known.said[found.place] = found.values
+            originals[found.place] = own | {key: found.values[key] for key in foreign}
+        return originals
+
+    def _fresh(
+        self,
+        knob: Knob,
+        known: _Unit,
+        unit: str,
+        members: Collection[Found],
+        originals: Mapping[str, Values],
+        steps: Iterable[Step],
+    ) -> dict[str, Kept]:
+        """Originals that the journal has to learn before these steps."""
+        kept, online = self._kept(knob), known.ask is not None and known.ask.online
+        new: dict[str, dict[str, str]] = {}
+        for step in steps:
+            own = originals.get(step.place, {})
+            moved = (key for key, text in step.after.items() if text != step.before[key])
+            new[step.place] = {key: step.before[key] for key in moved if key not in own}
+        fresh = {}
+        for found in members:
+            before = kept.get(found.place)
+            values = {**new.get(found.place, {}), **originals.get(found.place, {})}
+            if values and (before is None or before.values != values):
+                root = before.root if before else "" if online else self.root
+                fresh[found.place] = Kept(unit, found.identity, root, values)
+        return fresh
+
+    def _write(
+        self,
+        knob: Knob,
+        surface: Surface,
+        steps: list[Step],
+        fresh: Mapping[str, Kept],
+        mono_us: int,
+    ) -> None:
+        """Originals into the journal, then the kernel; without the former never the latter."""
+        mine = self._units[knob.name]
+        failed: Mapping[str, str] = {}
+        try:
+            self._journal.keep(knob.name, fresh)
+        except OSError as error:
+            failed = {step.unit: f"journal:{reason_of(error)[3:]}" for step in steps}
+        else:
+            originals = {place: kept.values for place, kept in self._kept(knob).items()}
+            done = turn.apply(knob, surface, self.machine, ordered(knob, steps), originals)
+            failed = done.failed
+            for step in steps:
+                if step.place in done.now:
+                    mine[step.unit].said[step.place] = done.now[step.place]
+        for unit, reason in failed.items():
+            mine[unit].failed, mine[unit].retry_us = reason, mono_us + RETRY_US
+
+    def _settle(self, knob: Knob, seen: Collection[tuple[str, list[Found]]]) -> None:
+        """Forget originals of what is gone or has its own again, and units that ask nothing."""
+        mine = self._units[knob.name]
+        there = {found.place: found.values for _, members in seen for found in members}
+        visited = {unit for unit, _ in seen}
+        left = []
+        for place, each in self._kept(knob).items():
+            if each.unit not in visited:
+                continue
+            known = mine[each.unit]
+            now = known.said.get(place, there[place]) if place in there else None
+            if now is None or (known.ask is None and _agree(now, each.values)):
+                left.append(place)
+                known.said.pop(place, None)
+        self._forget(knob, left)
+        for unit in visited:
+            if mine[unit].ask is None and not mine[unit].failed:
+                del mine[unit]
+
+    def _forget(self, knob: Knob, places: Collection[str]) -> None:
+        """A disk that is full keeps an original for too long, which does no harm."""
+        try:
+            self._journal.returned(knob.name, places)
+        except OSError as error:
+            log.warning("journal: %s", error)
+
+
+def _agree(now: Values, original: Values) -> bool:
+    """Whether what is there is the original, as far as it is there."""
+    return all(now.get(key, text) == text for key, text in original.items())
+
+
+def _names(ask: Ask | None) -> frozenset[str]:
+    return frozenset() if ask is None else frozenset(ask.knobs) | frozenset(ask.texts)

@@ -1,0 +1,44 @@
+"""Everything on this machine that knobs of isolation are turned at, opened by name.
+
+`node_agent.loop` opens it for the groups that the inventory names, `node_agent.originals` for those
+that the journal has originals of. A new kind of place is a line here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+
+from node_agent.actuators.beneath import Write
+from node_agent.actuators.hierarchy import HierarchySurface
+from node_agent.actuators.knob import Surface
+from node_agent.actuators.online import OnlineNames
+from node_agent.cgroup.files import UNIFIED
+from node_agent.cgroup.layout import Layout
+
+CONTROLLERS = ("cpu", "memory", "io", "freezer", UNIFIED)
+
+
+def open_surfaces(
+    layout: Layout, roots: Collection[str], names: OnlineNames, write: Write = os.write
+) -> Mapping[str, Surface]:
+    """Surfaces by the names that knobs use; a controller that is not mounted has none.
+
+    ``roots``: best-effort roots. Raises OSError when a mount has gone.
+    """
+    by_mount: dict[str, HierarchySurface] = {}
+    found: dict[str, Surface] = {}
+    for controller in CONTROLLERS:
+        at = layout.hierarchy(controller)
+        if at is None:
+            continue
+        if at.mount not in by_mount:
+            by_mount[at.mount] = HierarchySurface(at.mount, at.version, roots, names, write)
+        found[controller] = by_mount[at.mount]
+    return found
+
+
+def close_surfaces(surfaces: Mapping[str, Surface]) -> None:
+    """Give every descriptor back once."""
+    for surface in {id(each): each for each in surfaces.values()}.values():
+        surface.close()

@@ -1,0 +1,142 @@
+"""Plain files that answer like a kernel, an inventory beside them, and isolation over both."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from node_agent.actuators.beneath import Write
+from node_agent.actuators.knob import Knob, Machine
+from node_agent.cgroup.layout import Hierarchy, Layout, Version
+from node_agent.inventory import Census
+from node_agent.isolation import Isolation
+from node_agent.journal import Journal
+from schemas.records import Inventory, PodFact
+from tests.node_agent.trees import Crash
+
+TOP, BE = "kubepods", "kubepods/besteffort"
+LS_POD, BE_POD = "kubepods/burstable/podls", "kubepods/besteffort/podbe"
+LSR_POD = "kubepods/podlsr"
+PODS = {"lsr": (LSR_POD, "LSR"), "ls": (LS_POD, "LS"), "be": (BE_POD, "BE")}
+GROUPS = (TOP, BE, "kubepods/burstable", LSR_POD, LS_POD, f"{LS_POD}/c1", f"{LS_POD}/c2", BE_POD)
+DISK = "254:0"
+V1_NO_LIMIT = "9223372036854771712"
+FILES: dict[Version, dict[str, str]] = {
+    1: {
+        "cpu.cfs_quota_us": "-1",
+        "cpu.cfs_period_us": "100000",
+        "cpu.cfs_burst_us": "0",
+    },
+    2: {
+        "cpu.max": "max 100000",
+        "cpu.max.burst": "0",
+    },
+}  # fmt: skip
+"""A group of each version, as a kernel of this very family makes it."""
+LIMITED: dict[Version, dict[str, dict[str, str]]] = {
+    1: {
+        LS_POD: {"cpu.cfs_quota_us": "200000"},
+        f"{LS_POD}/c1": {"cpu.cfs_quota_us": "150000"},
+        f"{LS_POD}/c2": {"cpu.cfs_quota_us": "50000", "cpu.cfs_burst_us": "1000"},
+    },
+    2: {
+        LS_POD: {"cpu.max": "200000 100000"},
+        f"{LS_POD}/c1": {"cpu.max": "150000 100000"},
+        f"{LS_POD}/c2": {"cpu.max": "25000 50000", "cpu.max.burst": "500"},
+    },
+}
+
+
+def make_tree(mount: Path, version: Version, without: Iterable[str] = ()) -> None:
+    """Every group with every file but some."""
+    for group in GROUPS:
+        directory = mount / group
+        directory.mkdir(parents=True, exist_ok=True)
+        for file, text in {**FILES[version], **LIMITED[version].get(group, {})}.items():
+            if file not in without:
+                (directory / file).write_text(text + "\n")
+
+
+def census(pods: Iterable[str] = tuple(PODS)) -> Census:
+    facts = tuple(PodFact(uid, uid, qos=PODS[uid][1]) for uid in sorted(pods))  # type: ignore[arg-type]
+    groups = tuple(PODS[fact.uid][0] for fact in facts)
+    return Census(Inventory("n1", 1, 4000, 1 << 30, pods=facts), groups, BE)
+
+
+def layout(mount: Path, version: Version) -> Layout:
+    at = Hierarchy(version, str(mount))
+    controllers = dict.fromkeys(("cpu", "memory", "io", "freezer"), at)
+    return Layout(str(mount), controllers, str(mount) if version == 2 else None)
+
+
+class FakeKernel:
+    """Writes as a kernel answers them; counts, and fails or crashes at the n-th (from 1).
+
+    ``error`` None: the process is gone at that very write, after it or (``before``) before it.
+    """
+
+    def __init__(self, at: int = 0, error: int | None = None, *, before: bool = False) -> None:
+        self.at, self.error, self.before, self.count = at, error, before, 0
+        self.log: list[tuple[str, str]] = []
+
+    def __call__(self, descriptor: int, raw: bytes) -> int:
+        self.count += 1
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if self.count == self.at and self.error is not None:
+            raise OSError(self.error, errno.errorcode[self.error])
+        if self.count == self.at and self.before:
+            raise Crash
+        text = raw.decode().strip()
+        self.log.append((str(path), text))
+        path.write_text(_answer(path, text) + "\n")
+        if self.count == self.at:
+            raise Crash
+        return len(raw)
+
+
+def _answer(path: Path, text: str) -> str:
+    """What the file says after the write; raises OSError where a kernel does."""
+    if path.name in ("cpu.cfs_burst_us", "cpu.max.burst"):
+        quota = path.parent / ("cpu.max" if path.name == "cpu.max.burst" else "cpu.cfs_quota_us")
+        word = quota.read_text().split()[0]
+        if word not in ("max", "-1") and int(text) > int(word):
+            raise OSError(errno.EINVAL, "burst above the quota")
+    if path.name in ("cpu.cfs_quota_us", "cpu.max"):
+        word = text.split(maxsplit=1)[0]
+        burst = path.parent / ("cpu.max.burst" if path.name == "cpu.max" else "cpu.cfs_burst_us")
+        if word not in ("max", "-1") and int(burst.read_text()) > int(word):
+            raise OSError(errno.EINVAL, "quota below the burst")
+    return text
+
+
+def contents(mount: Path) -> dict[str, str]:
+    """Every file of the tree."""
+    return {
+        str(path.relative_to(mount)): path.read_text().strip()
+        for path in sorted(mount.rglob("*"))
+        if path.is_file()
+    }
+
+
+@contextmanager
+def isolation(
+    state: Path,
+    mount: Path,
+    version: Version,
+    knobs: Iterable[Knob],
+    write: Write,
+    pods: Iterable[str] = tuple(PODS),
+) -> Iterator[Isolation]:
+    """One start of an agent over the tree."""
+    journal = Journal(state, "k" * 32)
+    journal.boot("b1", 1)
+    made = Isolation(journal, knobs)
+    made.follow(census(pods), layout(mount, version), write)
+    made.keeper.machine = Machine((DISK,))
+    try:
+        yield made
+    finally:
+        made.close()
+        journal.close()
