@@ -10,19 +10,20 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import orjson
 import typer
 
 from node_agent import originals
+from node_agent import run_options as opt
 from node_agent.cgroup.layout import detect
 from node_agent.cgroup.paths import normal_group
 from node_agent.isolation import release_kept
 from node_agent.journal import Journal, Remembered, recall
 from node_agent.lock import lock
 from node_agent.options import AcceptUnsigned, KeyFolder, MetricsHost, MetricsPort
-from node_agent.settings import Settings, parse_period, to_wire
+from node_agent.settings import KUBELET_DIR, Kubernetes, Settings, parse_period, to_wire
 from schemas.names import check_brokers, check_node_name
 from schemas.topics import PREFIX
 
@@ -43,35 +44,29 @@ def node() -> None:
 
 @app.command()
 def run(
-    name: Annotated[
-        str, typer.Option("--node", help="This machine's name; default: its host name.")
-    ] = "",
-    brokers: Annotated[
-        str, typer.Option(envvar="SLACKWATER_BROKERS", help="Kafka, host:port[,host:port].")
-    ] = "127.0.0.1:9092",
-    prefix: Annotated[
-        str, typer.Option(envvar="SLACKWATER_PREFIX", help="What topic names begin with.")
-    ] = PREFIX,
-    period: Annotated[str, typer.Option(help="How often to sample: 1s, 200ms.")] = "1s",
-    inventory: Annotated[
-        Path | None, typer.Option(help="Pods from this YAML file instead of discovery.")
-    ] = None,
-    discover: Annotated[
-        list[str] | None, typer.Option(help="Pattern of groups that are pods; may be repeated.")
-    ] = None,
-    be_root: Annotated[
-        str | None, typer.Option(help="Best-effort root group, from the hierarchies' root.")
-    ] = None,
+    name: opt.Name = "",
+    brokers: opt.Brokers = "127.0.0.1:9092",
+    prefix: opt.Prefix = PREFIX,
+    period: opt.Period = "1s",
+    inventory: opt.Inventory = None,
+    discover: opt.Discover = None,
+    be_root: opt.BeRoot = None,
+    kubepods: opt.Kubepods = None,
+    kubelet: opt.KubeletUrl = "",
+    api_server: opt.ApiServer = "",
+    kube_token: opt.KubeToken = "",
+    kube_ca: opt.KubeCa = "",
+    kube_cert: opt.KubeCert = "",
+    kube_key: opt.KubeKey = "",
+    kubelet_name: opt.KubeletName = "",
+    kubelet_insecure: opt.KubeletInsecure = False,
+    kubelet_dir: opt.KubeletDir = KUBELET_DIR,
     state_dir: StateDir = DEFAULT_STATE_DIR,
-    floor_milli: Annotated[
-        int, typer.Option(min=10, max=4_096_000, help="Best-effort work's floor, millicores.")
-    ] = 10,
+    floor_milli: opt.FloorMilli = 10,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
-    cpu_idle: Annotated[
-        bool, typer.Option(help="Run best-effort groups as SCHED_IDLE where the kernel can.")
-    ] = True,
-    dry_run: Annotated[bool, typer.Option(help="Measure, decide, ack; write nothing.")] = False,
+    cpu_idle: opt.CpuIdle = True,
+    dry_run: opt.DryRun = False,
     keys: KeyFolder = None,
     accept_unsigned: AcceptUnsigned = False,
 ) -> None:
@@ -85,6 +80,11 @@ def run(
         inventory=inventory,
         roots=tuple(discover or ()),
         be_root=None if be_root is None else normal_group(be_root),
+        kubepods=kubepods,
+        kubernetes=Kubernetes(
+            kubelet, api_server, kube_token, kube_ca, kube_cert, kube_key, kubelet_name,
+            kubelet_insecure, kubelet_dir,
+        ),
         floor_milli=floor_milli,
         metrics_port=metrics_port,
         metrics_host=metrics_host,
@@ -92,12 +92,8 @@ def run(
         dry_run=dry_run,
         keys=keys,
         accept_unsigned=accept_unsigned,
-    )
-    # Tracebacks do without the columns of every instruction, and the process without their weight.
-    lean = ["-X", "no_debug_ranges"]
-    said = orjson.dumps(to_wire(settings)).decode()
-    words = [sys.executable, *lean, "-m", "node_agent.process", said]
-    os.execv(sys.executable, words)  # noqa: S606  (this very program, no shell)
+    )  # fmt: skip
+    _become(settings)
 
 
 @app.command("release-all")
@@ -163,6 +159,15 @@ def show(
         typer.echo(f"broken      {state.broken_lines} lines of the journal cannot be read")
     for line in list(state.commands.values())[-10:]:
         typer.echo(f"command     {line['id']} {line['outcome']} {line['reason']}".rstrip())
+
+
+def _become(settings: Settings) -> NoReturn:
+    """Exec of `node_agent.process`."""
+    # Tracebacks do without the columns of every instruction, and the process without their weight.
+    lean = ["-X", "no_debug_ranges"]
+    said = orjson.dumps(to_wire(settings)).decode()
+    words = [sys.executable, *lean, "-m", "node_agent.process", said]
+    os.execv(sys.executable, words)  # noqa: S606  (this very program, no shell)
 
 
 def _must_exist(state_dir: Path) -> None:

@@ -1,8 +1,8 @@
 """Who is on this machine: node facts, pods and the group of each; what every source gives.
 
-`FileInventory` (inventory_file) and `Discovery` (discovery) are sources; the sampler and the
-actuators take a `Census`. The rules that both obey are here: a stable order by uid, one revision
-a state, best-effort pods strictly inside the best-effort root and all others outside it.
+`Discovery` (discovery) is the source; the sampler and the actuators take a `Census`. The rules that
+it obeys are here: a stable order by uid, one revision a state, best-effort pods strictly inside the
+best-effort root and all others outside it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Pod:
 
     fact: PodFact
     group: str
-    containers: tuple[Container, ...] = ()  # by group, then id; empty: none is known
+    containers: tuple[Container, ...] = ()  # the named ones first; empty: none is known
 
     @property
     def best_effort(self) -> bool:

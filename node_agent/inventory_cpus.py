@@ -11,9 +11,10 @@ from pathlib import Path
 
 from agents.isolation.schemata import parse
 from node_agent.cgroup.cpulist import parse_cpu_list
-from schemas.records import CpuTopology, ResctrlFacts
+from schemas.records import CpuTopology, ResctrlFacts, Zone
 
 AMD = "AuthenticAMD"
+MILLI_PER_CPU = 1000
 CPUINFO_HEAD = 4096  # characters; the vendor stands in the first CPU's part
 
 
@@ -29,6 +30,31 @@ def topology(base: str, online: tuple[int, ...]) -> CpuTopology | None:
     core = tuple(core for core, _ in places)
     socket = tuple(socket for _, socket in places)
     return CpuTopology(online, core, socket, tuple(numa.get(cpu, 0) for cpu in online))
+
+
+def zones(base: str, online: tuple[int, ...]) -> tuple[Zone, ...]:
+    """What each NUMA node has; none where there is but one, for that is the machine itself.
+
+    A node of memory alone is a zone without CPUs. A node whose memory is not said has none.
+    """
+    nodes = Path(f"{base}/sys/devices/system/node")
+    found: list[tuple[int, Zone]] = []
+    for each in nodes.glob("node[0-9]*"):
+        number = int(each.name.removeprefix("node"))
+        try:
+            cpus = parse_cpu_list((each / "cpulist").read_text("ascii"))
+            memory_bytes = _memory_bytes((each / "meminfo").read_text("ascii"))
+        except (OSError, ValueError):
+            return ()
+        milli = len(set(cpus) & set(online)) * MILLI_PER_CPU
+        found.append((number, Zone(each.name, milli, memory_bytes)))
+    ordered = sorted(found, key=lambda pair: pair[0])
+    return tuple(zone for _, zone in ordered) if len(found) > 1 else ()
+
+
+def zone_places(zones: tuple[Zone, ...]) -> dict[int, int]:
+    """The kernel's number of each NUMA node -> its place among the zones."""
+    return {int(zone.name.removeprefix("node")): place for place, zone in enumerate(zones)}
 
 
 def resctrl(base: str) -> ResctrlFacts | None:
@@ -52,6 +78,15 @@ def _place(directory: Path) -> tuple[int, int]:
     core = int((directory / "core_id").read_text("ascii"))
     socket = int((directory / "physical_package_id").read_text("ascii"))
     return core, max(socket, 0)
+
+
+def _memory_bytes(text: str) -> int:
+    """MemTotal of a NUMA node: "Node 0 MemTotal:  65842484 kB"."""
+    for line in text.splitlines():
+        words = line.split()
+        if words[2:3] == ["MemTotal:"] and words[4:] == ["kB"]:
+            return int(words[3]) * 1024
+    return 0
 
 
 def _numa(nodes: Path) -> dict[int, int]:

@@ -21,7 +21,7 @@ from node_agent.actuators.subtree import BE_ROOT
 from node_agent.answers import NO_CPUSET, Answers, Outcome, Source
 from node_agent.hold import Hold
 from node_agent.inventory import Census
-from node_agent.inventory_node import MILLI_PER_CPU
+from node_agent.inventory_cpus import MILLI_PER_CPU
 from node_agent.isolation import Isolation
 from node_agent.journal import Journal
 from node_agent.lease import NO_ACT, NodeLease, Target, order_of

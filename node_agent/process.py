@@ -15,8 +15,8 @@ import uvloop
 from node_agent import courtesy
 from node_agent.cgroup.layout import Layout, detect
 from node_agent.discovery import Discovery
-from node_agent.inventory import InventorySource
-from node_agent.inventory_file import FileInventory
+from node_agent.inventory_file import InventoryFile
+from node_agent.kubelet.cpu_manager import CpuManagerState
 from node_agent.loop import NodeAgent
 from node_agent.sampler import SystemClock
 from node_agent.settings import Settings, from_wire
@@ -32,6 +32,7 @@ def main(text: str) -> int:
     try:
         layout = detect()
         source = source_for(settings, layout)
+        source.start()
         source.poll(SystemClock().mono_us())  # a file that cannot be used is refused here
         return uvloop.run(_live(settings, layout, source))
     except (OSError, ValueError, RuntimeError, BadKeys) as error:
@@ -39,23 +40,36 @@ def main(text: str) -> int:
         return 1
 
 
-def source_for(settings: Settings, layout: Layout) -> InventorySource:
-    """The inventory file when one was named, else discovery."""
-    first_rev = int(time.time())
-    if settings.inventory is not None:
-        return FileInventory(
-            str(settings.inventory),
-            settings.node,
-            layout,
-            first_rev=first_rev,
-            be_root=settings.be_root,
-        )
+def source_for(settings: Settings, layout: Layout) -> Discovery:
+    """All that the settings name: groups, inventory file, kubelet, API server.
+
+    Raises ValueError for a URL or a pattern that cannot be meant.
+    """
+    said = settings.kubernetes
+    kubepods = settings.kubepods
+    if kubepods is None:
+        kubepods = settings.inventory is None or bool(said.kubelet)
+    kubelet, node_object = (None, None)
+    if said.kubelet or said.api_server:
+        from node_agent.kubelet import ask  # noqa: PLC0415  (the weight of a client)
+
+        kubelet, node_object = ask.watches(said, settings.node)
+    state = f"{layout.root.rstrip('/')}{said.kubelet_dir}/cpu_manager_state"
     return Discovery(
-        settings.node, layout, first_rev=first_rev, roots=settings.roots, be_root=settings.be_root
+        settings.node,
+        layout,
+        first_rev=int(time.time()),
+        roots=settings.roots,
+        be_root=settings.be_root,
+        kubernetes=kubepods,
+        file=None if settings.inventory is None else InventoryFile(str(settings.inventory)),
+        kubelet=kubelet,
+        node_object=node_object,
+        cpu_manager=CpuManagerState(state) if kubepods else None,
     )
 
 
-async def _live(settings: Settings, layout: Layout, source: InventorySource) -> int:
+async def _live(settings: Settings, layout: Layout, source: Discovery) -> int:
     agent = NodeAgent(settings, layout, source, SystemClock())
     if settings.metrics_port is not None:
         from node_agent import metrics  # noqa: PLC0415  (3 MiB that most nodes do without)

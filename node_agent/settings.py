@@ -12,9 +12,30 @@ MIN_PERIOD_MS, MAX_PERIOD_MS = 100, 10_000
 _UNITS_MS = {"ms": 1, "s": 1000}
 
 
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+KUBELET_DIR = "/var/lib/kubelet"
+
+
+@dataclass(frozen=True, slots=True)
+class Kubernetes:
+    """Whom to ask about pods and the node, and how they are trusted; "" is nobody and nothing."""
+
+    kubelet: str = ""
+    api_server: str = ""
+    token: str = ""  # "": the service account's, where one is mounted and there is no certificate
+    ca: str = ""  # "": the service account's, else the machine's own authorities
+    cert: str = ""
+    key: str = ""
+    kubelet_name: str = ""
+    kubelet_insecure: bool = False
+    kubelet_dir: str = KUBELET_DIR
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``inventory`` None: pods are discovered, under ``roots`` too; ``be_root`` None: by itself."""
+    """``inventory`` and ``roots`` name pods; ``kubepods`` None: those of a kubelet are looked for
+    where there is no inventory file, or a kubelet to ask. ``be_root`` None: by itself.
+    """
 
     node: str
     brokers: str
@@ -31,6 +52,8 @@ class Settings:
     dry_run: bool = False
     keys: Path | None = None  # None: nothing is signed, nobody is checked
     accept_unsigned: bool = False  # while a fleet gets its keys
+    kubepods: bool | None = None
+    kubernetes: Kubernetes = Kubernetes()
 
 
 def to_wire(settings: Settings) -> dict[str, Any]:

@@ -8,13 +8,14 @@ Tokens, certificates and the CA are read again when their files change, for all 
 from __future__ import annotations
 
 import http.client
-import os
 import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import urlsplit
+
+from node_agent import plain_file
 
 STALL_S = 5.0  # without a byte
 WHOLE_S = 15.0  # for the whole answer, however it drips
@@ -63,7 +64,7 @@ class Client:
         self._access = access
         self._clock = clock
         self._connection: http.client.HTTPConnection | None = None
-        self._stamps: tuple[tuple[int, int, int], ...] = ()
+        self._stamps: tuple[plain_file.Stamp, ...] = ()
 
     def get(self, path: str) -> bytes:
         """The whole body of a 200. Raises `KubeError`."""
@@ -137,11 +138,11 @@ class Client:
         name = self._access.server_name or host
         return _Named(host, parts.port, context=_context(self._access), name=name)
 
-    def _files(self) -> tuple[tuple[int, int, int], ...]:
+    def _files(self) -> tuple[plain_file.Stamp, ...]:
         """What the files of the TLS context look like; a rotated one looks otherwise."""
         access = self._access
         names = filter(None, (access.ca_file, access.cert_file, access.key_file))
-        return tuple(_stamp(name) for name in names)
+        return tuple(plain_file.stamp(name) for name in names)
 
 
 class _Named(http.client.HTTPSConnection):
@@ -176,13 +177,7 @@ def _context(access: Access) -> ssl.SSLContext:
 
 def _token(path: str) -> str:
     """Read at each request: it is rotated under the same name. Its text never enters a message."""
-    with open(path, "rb") as file:
-        raw = file.read(TOKEN_BYTES + 1).strip()
-    if not raw or len(raw) > TOKEN_BYTES or not all(0x21 <= byte <= 0x7E for byte in raw):
+    raw = plain_file.read(path, TOKEN_BYTES).strip()
+    if not raw or not all(0x21 <= byte <= 0x7E for byte in raw):
         raise ValueError(f"{path} holds no token; check the mount")
     return raw.decode("ascii")
-
-
-def _stamp(path: str) -> tuple[int, int, int]:
-    status = os.stat(path)
-    return status.st_mtime_ns, status.st_ino, status.st_size

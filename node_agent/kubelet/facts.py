@@ -121,6 +121,8 @@ def kube_pod(pod: wire.Pod) -> KubePod:
     sums = ((each.kind, each.requests, each.limits) for each in containers)
     cpus, numa_nodes = _place(notes.get(PLACE_ANNOTATION))
     static = SOURCE_ANNOTATION in notes and notes[SOURCE_ANNOTATION] != "api"
+    # A pod that merely asks for nothing may be a daemon of the cluster: only who says so is prey.
+    offered = classes.qos_raw == "BE" or classes.priority_raw in ("batch", "free")
     config = notes.get(HASH_ANNOTATION) or notes.get(MIRROR_ANNOTATION) or ""
     fact = PodFact(
         uid=about.uid,
@@ -130,7 +132,11 @@ def kube_pod(pod: wire.Pod) -> KubePod:
         qos=classes.qos,
         priority_class=classes.priority_class,
         priority=classes.priority,
-        evictable=not static and notes.get(EVICTABLE_ANNOTATION) != "false",
+        evictable=(
+            not static
+            and notes.get(EVICTABLE_ANNOTATION) != "false"
+            and (offered or classes.qos != "BE")
+        ),
         terminating=about.deletionTimestamp is not None,
         numa_nodes=numa_nodes,
         cpus=cpus,

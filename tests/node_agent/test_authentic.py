@@ -16,7 +16,6 @@ from aiokafka import ConsumerRecord
 from node_agent import authentic
 from node_agent.authentic import Authentic
 from node_agent.inbox import partition_of
-from node_agent.inventory_file import FileInventory
 from node_agent.journal import recall
 from node_agent.loop import NodeAgent
 from node_agent.sampler import SystemClock
@@ -40,6 +39,7 @@ from tests.node_agent.test_loop import (
     Centre,
     quota_milli,
     settings_for,
+    source_of,
     suppress,
 )
 from tests.node_agent.test_outbox import PARTITIONS, topics, until
@@ -108,7 +108,7 @@ async def test_s1_only_what_a_worker_signed_has_effect(
     await topics(broker, prefix, POLICY)
     centre = SigningCentre(broker, prefix, tmp_path / "workers")
     settings = replace(settings_for(centre, tmp_path, inventory), keys=tmp_path / "node")
-    source = FileInventory(str(inventory), NODE, groups.layout, first_rev=1)
+    source = source_of(inventory, groups)
     agent = NodeAgent(settings, groups.layout, source, SystemClock())
     refused = agent.authentic.refused
     async with centre.at_work():
@@ -202,7 +202,7 @@ def test_a_node_without_keys_says_so_once_and_loudly(
     groups: Groups, inventory: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = Settings(NODE, "127.0.0.1:1", "t.", tmp_path / "state", inventory=inventory)
-    source = FileInventory(str(inventory), NODE, groups.layout, first_rev=1)
+    source = source_of(inventory, groups)
     with caplog.at_level(logging.WARNING):
         agent = NodeAgent(settings, groups.layout, source, SystemClock())
     agent.close()

@@ -7,8 +7,9 @@ import pytest
 
 from node_agent import discovery
 from node_agent.cgroup.layout import Layout, detect
+from node_agent.cgroup.names import container_id, pod_uid
 from node_agent.cgroup.paths import GroupPathError
-from node_agent.discovery import Discovery, container_id, pod_uid
+from node_agent.discovery import Discovery
 from node_agent.inventory import InventoryError
 from node_agent.inventory_node import REFRESH_US
 from tests.node_agent.kernels import KERNELS

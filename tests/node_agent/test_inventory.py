@@ -8,8 +8,9 @@ import pytest
 
 from node_agent.cgroup.cpulist import parse_cpu_list
 from node_agent.cgroup.layout import Layout, detect
+from node_agent.discovery import Discovery
 from node_agent.inventory import InventoryError
-from node_agent.inventory_file import FileInventory, load
+from node_agent.inventory_file import InventoryFile, load
 from node_agent.inventory_node import NodeFactsError, node_facts
 from schemas.records import BurstWish, PodFact
 from tests.node_agent.kernels import KERNELS
@@ -66,9 +67,19 @@ def write(path: Path, text: str) -> str:
     return str(path)
 
 
+def from_file(path: str, layout: Layout, first_rev: int = 1) -> Discovery:
+    """A machine of which the file says all."""
+    return Discovery("n", layout, first_rev=first_rev, kubernetes=False, file=InventoryFile(path))
+
+
+def file_of(source: Discovery) -> InventoryFile:
+    assert source.file is not None
+    return source.file
+
+
 def test_every_field_arrives(tmp_path: Path, layout: Layout) -> None:
     path = write(tmp_path / "inventory.yaml", FULL)
-    census = FileInventory(path, "n", layout, first_rev=7).poll(0)
+    census = from_file(path, layout, first_rev=7).poll(0)
     record = census.record
     assert (record.node, record.pods_rev, record.cpu_capacity_milli) == ("n", 7, 24_000)
     assert (record.cpu_allocatable_milli, record.cpu_reserved_milli) == (1900, 100)
@@ -177,7 +188,7 @@ def test_the_command_lines_root_wins(tmp_path: Path) -> None:
 
 def test_reload_on_change_and_the_last_good_one_holds(tmp_path: Path, layout: Layout) -> None:
     path = tmp_path / "inventory.yaml"
-    source = FileInventory(write(path, POD), "n", layout, first_rev=1)
+    source = from_file(write(path, POD), layout, first_rev=1)
     first = source.poll(0)
     assert source.poll(1) is first
     write(path, POD + "    priority: 5")
@@ -185,24 +196,26 @@ def test_reload_on_change_and_the_last_good_one_holds(tmp_path: Path, layout: La
     assert (second.record.pods_rev, second.record.pods[0].priority) == (2, 5)
     write(path, POD + "    priority: oops")
     assert source.poll(3) is second
-    assert "priority" in source.error
+    assert "priority" in file_of(source).error
     assert source.poll(4) is second
-    assert source.reload_errors == 1, "one bad content is one error, however often it is polled"
+    assert file_of(source).reload_errors == 1, (
+        "one bad content is one error, however often it is polled"
+    )
     path.rename(path.with_suffix(".away"))
     assert source.poll(5) is source.poll(6) is second
-    assert source.reload_errors == 2
+    assert file_of(source).reload_errors == 2
     path.with_suffix(".away").rename(path)
     assert source.poll(7) is second
-    assert (source.reload_errors, "priority" in source.error) == (3, True)
+    assert (file_of(source).reload_errors, "priority" in file_of(source).error) == (3, True)
     write(path, POD + "    priority: 5\n")
     assert source.poll(8) is second, "the same state has the same revision"
-    assert source.error == ""
+    assert file_of(source).error == ""
 
 
 def test_the_order_of_the_file_does_not_matter(tmp_path: Path, layout: Layout) -> None:
     path = tmp_path / "inventory.yaml"
     pods = ["  - {uid: b, cgroup: g/b}\n", "  - {uid: a, cgroup: g/a}\n"]
-    source = FileInventory(write(path, "pods:\n" + "".join(pods)), "n", layout, first_rev=1)
+    source = from_file(write(path, "pods:\n" + "".join(pods)), layout, first_rev=1)
     first = source.poll(0)
     assert [pod.uid for pod in first.record.pods] == ["a", "b"]
     write(path, "pods:\n" + "".join(reversed(pods)))
@@ -211,7 +224,7 @@ def test_the_order_of_the_file_does_not_matter(tmp_path: Path, layout: Layout) -
 
 def test_a_moved_group_is_a_new_revision(tmp_path: Path, layout: Layout) -> None:
     path = tmp_path / "inventory.yaml"
-    source = FileInventory(write(path, POD), "n", layout, first_rev=1)
+    source = from_file(write(path, POD), layout, first_rev=1)
     assert source.poll(0).record.pods_rev == 1
     write(path, POD.replace("g/a", "g/b"))
     assert source.poll(1).record.pods_rev == 2
@@ -219,9 +232,9 @@ def test_a_moved_group_is_a_new_revision(tmp_path: Path, layout: Layout) -> None
 
 def test_the_first_file_must_be_good(tmp_path: Path, layout: Layout) -> None:
     with pytest.raises(InventoryError, match="write the file"):
-        FileInventory(str(tmp_path / "none.yaml"), "n", layout, first_rev=1).poll(0)
+        from_file(str(tmp_path / "none.yaml"), layout, first_rev=1).poll(0)
     with pytest.raises(InventoryError, match="not YAML"):
-        FileInventory(write(tmp_path / "x", "a: ["), "n", layout, first_rev=1).poll(0)
+        from_file(write(tmp_path / "x", "a: ["), layout, first_rev=1).poll(0)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +259,7 @@ def test_a_machine_that_says_nothing_is_an_error(tmp_path: Path, layout: Layout)
 def test_a_cpu_that_goes_offline_lowers_the_capacity(tmp_path: Path) -> None:
     root = tmp_path / "k"
     shutil.copytree(KERNELS / "v2-ubuntu", root)
-    source = FileInventory(write(tmp_path / "i", POD), "n", detect(str(root)), first_rev=1)
+    source = from_file(write(tmp_path / "i", POD), detect(str(root)), first_rev=1)
     assert source.poll(0).record.cpu_capacity_milli == 24_000
     (root / "sys/devices/system/cpu/online").write_text("0,2\n")
     later = source.poll(10_000_000).record
@@ -257,12 +270,12 @@ def test_a_cpu_that_goes_offline_lowers_the_capacity(tmp_path: Path) -> None:
 
 def test_unreadable_file_keeps_the_last_good_one(tmp_path: Path, layout: Layout) -> None:
     path = tmp_path / "inventory.yaml"
-    source = FileInventory(write(path, POD), "n", layout, first_rev=1)
+    source = from_file(write(path, POD), layout, first_rev=1)
     first = source.poll(0)
     path.unlink()
     path.mkdir()
     assert source.poll(1) is first
-    assert source.error
+    assert file_of(source).error
 
 
 def test_a_pod_that_says_no_class_is_online(tmp_path: Path) -> None:

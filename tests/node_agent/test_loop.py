@@ -18,8 +18,9 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
+from node_agent.discovery import Discovery
 from node_agent.inbox import partition_of
-from node_agent.inventory_file import FileInventory
+from node_agent.inventory_file import InventoryFile
 from node_agent.journal import recall
 from node_agent.loop import NodeAgent
 from node_agent.settings import Settings
@@ -164,6 +165,12 @@ def centre(broker: DevBroker, prefix: str) -> Centre:
     return Centre(broker, prefix)
 
 
+def source_of(inventory: Path, groups: Groups) -> Discovery:
+    """The machine as the file has it."""
+    file = InventoryFile(str(inventory))
+    return Discovery(NODE, groups.layout, first_rev=1, kubernetes=False, file=file)
+
+
 def settings_for(centre: Centre, folder: Path, inventory: Path) -> Settings:
     return Settings(
         NODE,
@@ -180,7 +187,7 @@ async def test_r13_clocks_may_lie_commands_are_obeyed_at_once_all_the_same(
 ) -> None:
     await topics(centre.broker, centre.prefix, POLICY)
     settings = settings_for(centre, tmp_path, inventory)
-    source = FileInventory(str(inventory), NODE, groups.layout, first_rev=1)
+    source = source_of(inventory, groups)
     agent = NodeAgent(settings, groups.layout, source, LyingClock())
     async with centre.at_work():
         life = asyncio.create_task(agent.run())
@@ -221,7 +228,7 @@ async def test_evictions_by_command_leave_online_pods_alone(
     await topics(centre.broker, centre.prefix, POLICY)
     web = Greedy(f"{groups.name}/online/web", 1, tmp_path / "web")
     batch = Greedy(f"{groups.be_root}/batch", 2, tmp_path / "batch")
-    source = FileInventory(str(inventory), NODE, groups.layout, first_rev=1)
+    source = source_of(inventory, groups)
     settings = settings_for(centre, tmp_path, inventory)
     agent = NodeAgent(settings, groups.layout, source, LyingClock())
     async with centre.at_work():
