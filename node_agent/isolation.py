@@ -9,25 +9,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from node_agent.actuators.beneath import Write
-from node_agent.actuators.knob import Ask, Knob, Surface
+from node_agent.actuators.knob import Knob, Machine, Surface
 from node_agent.actuators.knobs import KNOBS
 from node_agent.actuators.online import name_online
 from node_agent.actuators.roster import BEST_EFFORT, Roster, roster
 from node_agent.answers import Outcome
 from node_agent.cgroup.layout import Layout
 from node_agent.cgroup.paths import strictly_inside
+from node_agent.disks import disks
 from node_agent.inventory import Census
 from node_agent.journal import Journal
 from node_agent.keeper import Asks, Keeper
-from node_agent.surfaces import CONTROLLERS, close_surfaces, open_surfaces
+from node_agent.surfaces import HIERARCHIES, close_surfaces, open_surfaces
 from schemas.records import IsolationSettings
 
 NO_ACTUATOR, NO_GROUP, NOT_FOR_ONLINE, FAILED = (
     "no_actuator", "no_group", "not_for_online", "failed",
 )  # fmt: skip
 NOTHING = IsolationSettings()
+DISKS_US = 60_000_000
+FOLLOWING = frozenset({"cpu_quota_us", "memory_reclaim_bytes"})
+"""Knobs that the centre moves with the load: without it they are nobody's."""
 Left = dict[str, set[str]]
 """Reason code -> names of the settings that were left out for it."""
 
@@ -42,12 +47,15 @@ class Isolation:
         self.keeper = Keeper(journal, knobs, dry_run=dry_run)
         self._journal = journal
         self._roster = Roster()
+        self._root = "/"
+        self._disks_us = -DISKS_US
+        self._live = True
         self._asks: dict[str, Asks] = {}
         self._left: Left = {}
 
     def follow(self, census: Census, layout: Layout, write: Write = os.write) -> None:
         """Who is on the machine now. Raises OSError, UnsafePath."""
-        self._roster = roster(census)
+        self._roster, self._root = roster(census), layout.root
         online = {pod.group for pod in self._roster.pods if not pod.best_effort}
         above = {group for tier, group in self._roster.tiers.items() if tier != BEST_EFFORT}
         roots, units = _held(self._journal)
@@ -70,9 +78,23 @@ class Isolation:
         self.settings = settings
         self._ask()
 
-    def beat(self, mono_us: int) -> None:
-        """Once a period, and after `obey`: what differs is written."""
+    def beat(self, mono_us: int, *, live: bool = True) -> None:
+        """Once a period, and after `obey`: what differs is written.
+
+        ``live`` False: nobody renews the settings any more. What protects stays as it is; what
+        follows the load of the moment (`FOLLOWING`) is given back.
+        """
+        if live != self._live:
+            self._live = live
+            self._ask()
+        if mono_us - self._disks_us >= DISKS_US:
+            self._disks_us = mono_us
+            self.keeper.machine = Machine(disks(self._root))
         self.keeper.turn(self._asks, mono_us)
+
+    def let_go(self, group: str) -> None:
+        """A pod is about to be killed: it must be able to run to its end."""
+        self.keeper.give_back("freeze", group)
 
     def outcome(self) -> tuple[Outcome, str]:
         """(outcome, reason) of the settings that stand, as an ack says it."""
@@ -104,11 +126,12 @@ class Isolation:
             asks = {}
             for ask in knob.asks(settings, self._roster):
                 never = knob.takes(ask) if ask.online else frozenset()
-                if never:
-                    self._leave(NOT_FOR_ONLINE, never)
+                self._leave(NOT_FOR_ONLINE, never)
+                if not self._live:
+                    never |= FOLLOWING
                 kept = {name: value for name, value in ask.knobs.items() if name not in never}
                 if kept or ask.texts:
-                    asks[ask.unit] = Ask(ask.unit, kept, ask.online, ask.texts)
+                    asks[ask.unit] = replace(ask, knobs=kept)
             self._asks[knob.name] = asks
         self._leave(NO_ACTUATOR, names_of(settings) - turned)
         for tier, knobs in settings.tiers.items():
@@ -139,6 +162,7 @@ def release_kept(
     """Give back what a start that is gone left turned, by the journal alone; what was refused."""
     roots, units = _held(journal)
     keeper = Keeper(journal, knobs)
+    keeper.machine = Machine(disks(layout.root))
     keeper.surfaces = open_surfaces(layout, roots, name_online(units, (), None), write)
     refused = keeper.restore()
     close_surfaces(keeper.surfaces)
@@ -151,7 +175,7 @@ def _held(journal: Journal) -> tuple[set[str], set[str]]:
     kept = [
         each
         for knob, places in journal.state.kept.items()
-        if surfaces.get(knob) in CONTROLLERS
+        if surfaces.get(knob) in HIERARCHIES
         for each in places.values()
     ]
     return {each.root for each in kept if each.root}, {each.unit for each in kept if not each.root}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from node_agent.actuators import turn
@@ -63,6 +63,7 @@ class Keeper:
         self._units: dict[str, dict[str, _Unit]] = {knob.name: {} for knob in self.knobs}
         self._asked: dict[str, Asks] = {}
         self._round: deque[tuple[Knob, str]] = deque()
+        self._spared: set[tuple[str, str]] = set()  # (knob, unit) given back ahead of its asks
 
     def turn(self, asks: Mapping[str, Asks], mono_us: int) -> None:
         """Make every knob say what is asked of it; ``asks``: by the name of the knob.
@@ -74,6 +75,7 @@ class Keeper:
             mine = asks.get(knob.name, NOTHING)
             if self._asked.get(knob.name) is not mine:
                 self._asked[knob.name] = mine
+                self._spared = {each for each in self._spared if each[0] != knob.name}
                 news[knob.name] = self._changed(knob, mine)
                 self._round.clear()
             failed = (
@@ -102,6 +104,13 @@ class Keeper:
             refused += sorted({known.failed for known in mine.values() if known.failed})
             mine.clear()
         return refused
+
+    def give_back(self, name: str, unit: str) -> None:
+        """One unit's originals of one knob, now, and until other things are asked of the knob."""
+        for knob in self.knobs:
+            if knob.name == name and unit in self._units[name]:
+                self._spared.add((name, unit))
+                self._visit(knob, [unit], 0)
 
     def left_out(self) -> dict[str, set[str]]:
         """Reason code -> what was not done: names of the settings, or a knob with its errno."""
@@ -146,14 +155,16 @@ class Keeper:
         seen: list[tuple[str, list[Found]]] = []
         for unit in units:
             known = mine.setdefault(unit, _Unit(None))
-            known.ask, known.failed = asks.get(unit), ""
+            spared = (knob.name, unit) in self._spared
+            known.ask, known.failed = None if spared else asks.get(unit), ""
             if surface is None or not knob.files(surface.version):
                 known.lacks, known.gone = _names(known.ask), False
                 if known.ask is None:
                     known.failed, known.retry_us = f"{knob.name}:no_place", mono_us + RETRY_US
                 continue
             try:
-                members = turn.observe(knob, surface, self.machine, unit)
+                places = self._places(knob, surface, unit, known.ask)
+                members = turn.observe(knob, surface, self.machine, places)
             except REFUSALS as error:
                 known.failed = f"{knob.name}:{reason_of(error).removeprefix('os:')}"
                 known.retry_us = mono_us + RETRY_US
@@ -162,13 +173,21 @@ class Keeper:
             if known.ask is not None and members:
                 known.lacks = knob.lacks(known.ask, members[0].values)
             originals = self._originals(knob, known, members)
-            todo = plan(knob, surface.version, known.ask, members, originals)
-            fresh |= self._fresh(knob, known, unit, members, originals, todo)
+            todo = plan(knob, surface.version, unit, known.ask, members, originals)
+            if knob.exact:
+                fresh |= self._fresh(knob, known, unit, members, originals, todo)
             steps += todo
             seen.append((unit, members))
         if surface is not None and not self._dry_run:
             self._write(knob, surface, steps, fresh, mono_us)
         self._settle(knob, seen)
+
+    def _places(self, knob: Knob, surface: Surface, unit: str, ask: Ask | None) -> Sequence[str]:
+        """Where a unit is turned; where nothing is asked any more, all that was turned."""
+        if ask is not None:
+            return surface.members(unit, knob.deep and not ask.alone)
+        turned = (place for place, kept in self._kept(knob).items() if kept.unit == unit)
+        return sorted(turned, key=lambda place: place.count("/"))
 
     def _originals(self, knob: Knob, known: _Unit, members: Collection[Found]) -> dict[str, Values]:
         """What was there before us; a value that its owner changed meanwhile is the new one."""

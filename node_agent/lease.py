@@ -55,7 +55,7 @@ class BrokerClock:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The newest suppress command and until when it is renewed."""
+    """The newest command of its kind and until when it is renewed; ``allow_milli`` of suppress."""
 
     order: Order
     allow_milli: int
@@ -97,6 +97,7 @@ class NodeLease:
     clock: BrokerClock = field(default_factory=BrokerClock)
     policy: Policy | None = None
     standing: Standing | None = None
+    isolated: Standing | None = None
     granted_milli: int | None = None
     granted_cpus: tuple[int, ...] = ()  # that came with it
     local_milli: int | None = None
@@ -127,9 +128,7 @@ class NodeLease:
         if command.decider == "suppress":
             return self._on_suppress(command, order, mono_us)
         if command.decider == "isolate":
-            if command.settings is None:
-                return Verdict("refused", "no_settings")
-            return Verdict("applied", "dry_run" if command.dry_run else "")
+            return self.on_isolate(command, mono_us)
         return self._on_evict(command, mono_us, facts)
 
     def _on_suppress(self, command: Command, order: Order, mono_us: int) -> Verdict:
@@ -146,6 +145,19 @@ class NodeLease:
         if self._settle(mono_us):
             return Verdict("applied")
         return Verdict("applied", "expired_lowers") if lowers else Verdict("refused", "expired")
+
+    def on_isolate(self, command: Command, mono_us: int) -> Verdict:
+        """Settings hold until others come; whether somebody still stands behind them is said by
+        `isolation_live`. A new start asks again about the command that it answered before.
+        """
+        if command.settings is None:
+            return Verdict("refused", "no_settings")
+        if command.dry_run:
+            return Verdict("applied", "dry_run")
+        ttl_us = (command.expires_log_ms - command.cause.log_ms) * 1000
+        order = order_of(command.cause)
+        self.isolated = Standing(order, -1, command.expires_log_ms, mono_us, ttl_us)
+        return Verdict("applied")
 
     def _on_evict(self, command: Command, mono_us: int, facts: Mapping[str, PodFact]) -> Verdict:
         """All named pods or none: a list with one wrong name was not made for this node's pods."""
@@ -194,20 +206,11 @@ class NodeLease:
 
     def on_lease(self, lease: Lease, mono_us: int) -> None:
         """Renew the standing command, unless the renewal is older than it or of another log."""
-        held = self.standing
-        order = order_of(lease.cause)
-        if held is None or order[0] != held.order[0] or order < held.order:
-            return
-        if lease.expires_log_ms <= held.expires_log_ms:
-            return
-        ttl_ms = lease.expires_log_ms - lease.cause.log_ms
-        self.standing = replace(
-            held,
-            expires_log_ms=lease.expires_log_ms,
-            renewed_mono_us=mono_us,
-            ttl_us=ttl_ms * 1000,
-        )
-        self._settle(mono_us)
+        if self.isolated is not None:
+            self.isolated = _renewed(self.isolated, lease, mono_us)
+        if self.standing is not None:
+            self.standing = _renewed(self.standing, lease, mono_us)
+            self._settle(mono_us)
 
     def on_local(self, allow_milli: int | None, mono_us: int, cpus: tuple[int, ...] = ()) -> None:
         """The local law was asked; None: no new answer, the last one stands."""
@@ -217,7 +220,13 @@ class NodeLease:
 
     def is_live(self, mono_us: int) -> bool:
         """Whether the standing command may raise."""
-        held = self.standing
+        return self._live(self.standing, mono_us)
+
+    def isolation_live(self, mono_us: int) -> bool:
+        """Whether somebody still stands behind the settings of isolation."""
+        return self._live(self.isolated, mono_us)
+
+    def _live(self, held: Standing | None, mono_us: int) -> bool:
         now_ms = self.clock.now_ms(mono_us)
         if held is None or now_ms is None:
             return False
@@ -266,6 +275,19 @@ class NodeLease:
             else:
                 self.granted_milli = self._ceiling()
         return live
+
+
+def _renewed(held: Standing, lease: Lease, mono_us: int) -> Standing:
+    """As held, or for longer: by a lease of the same log that is not older than the command."""
+    order = order_of(lease.cause)
+    if order[0] != held.order[0] or order < held.order:
+        return held
+    if lease.expires_log_ms <= held.expires_log_ms:
+        return held
+    ttl_us = (lease.expires_log_ms - lease.cause.log_ms) * 1000
+    return replace(
+        held, expires_log_ms=lease.expires_log_ms, renewed_mono_us=mono_us, ttl_us=ttl_us
+    )
 
 
 def order_of(cause: Cause) -> Order:

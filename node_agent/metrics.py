@@ -121,7 +121,13 @@ TABLE: tuple[Row, ...] = (
         (),
         lambda a: _one(a.obey.lease.is_live(a.mono_us())),
     ),
-    Row("drift", "counter", "Foreign writes put right.", (), lambda a: _one(a.obey.hold.drift)),
+    Row(
+        "drift",
+        "counter",
+        "Foreign writes put right.",
+        (),
+        lambda a: _one(a.obey.hold.drift + a.obey.isolation.keeper.drift),
+    ),
     Row(
         "kernel_refusals",
         "counter",

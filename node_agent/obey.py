@@ -88,7 +88,7 @@ class Obey:
         verdict = self.lease.on_command(command, self._mono_us(), self.facts)
         again = verdict.outcome == "duplicate"
         if again and command.decider == "isolate" and self.isolation.settings is None:
-            self._isolate(command)  # a new start learns again what stands
+            self._learn(command)
         if history and again:
             return []
         if verdict.evict:
@@ -145,18 +145,26 @@ class Obey:
         why = instead or target.reason
         return [self.answers.own("suppress", "local", why, asked_milli=asked)]
 
+    def _learn(self, command: Command) -> None:
+        """A new start learns from a command that was answered before it what stands."""
+        if order_of(command.cause) == self.lease.newest.get("isolate"):
+            verdict = self.lease.on_isolate(command, self._mono_us())
+            if verdict.outcome == "applied" and verdict.reason not in NO_ACT:
+                self._isolate(command)
+
     def _isolate(self, command: Command) -> None:
-        """Carry the settings of a command out, if no newer ones were said."""
-        newest = self.lease.newest.get("isolate")
-        if command.settings is None or (newest is not None and order_of(command.cause) < newest):
+        """Carry the settings of a command out at once."""
+        if command.settings is None:
             return
+        now_us = self._mono_us()
         self.isolation.obey(command.settings)
-        self.isolation.beat(self._mono_us())
-        self._isolated, self._isolated_us = self.isolation.outcome(), self._mono_us()
+        self.isolation.beat(now_us, live=self.lease.isolation_live(now_us))
+        self._isolated, self._isolated_us = self.isolation.outcome(), now_us
 
     def _hold_isolation(self) -> list[Ack]:
         """Once a period: isolation held in force; an ack when something else is left out now."""
-        self.isolation.beat(self._mono_us())
+        now_us = self._mono_us()
+        self.isolation.beat(now_us, live=self.lease.isolation_live(now_us))
         now = self.isolation.outcome()
         quiet = self._mono_us() - self._isolated_us < RETRY_US
         if self.isolation.settings is None or now == self._isolated or quiet:
@@ -221,6 +229,7 @@ class Obey:
         gone: list[str] = []
         reason = ""
         for victim in victims:
+            self.isolation.let_go(f"{trees.root}/{'/'.join(victim.group)}")
             try:
                 done = await asyncio.to_thread(self._kill, trees, victim)
             except REFUSALS as error:

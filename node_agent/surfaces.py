@@ -16,7 +16,10 @@ from node_agent.actuators.online import OnlineNames
 from node_agent.cgroup.files import UNIFIED
 from node_agent.cgroup.layout import Layout
 
-CONTROLLERS = ("cpu", "memory", "io", "freezer", UNIFIED)
+CONTROLLERS = ("cpu", "memory", "io")
+FREEZE = "freeze"
+"""The v2 mount, where a kill reaches what is frozen; the v1 freezer without one."""
+HIERARCHIES = (*CONTROLLERS, FREEZE)
 
 
 def open_surfaces(
@@ -28,13 +31,15 @@ def open_surfaces(
     """
     by_mount: dict[str, HierarchySurface] = {}
     found: dict[str, Surface] = {}
-    for controller in CONTROLLERS:
-        at = layout.hierarchy(controller)
+    for name in HIERARCHIES:
+        at = layout.hierarchy(name)
+        if name == FREEZE:
+            at = layout.hierarchy(UNIFIED) or layout.hierarchy("freezer")
         if at is None:
             continue
         if at.mount not in by_mount:
             by_mount[at.mount] = HierarchySurface(at.mount, at.version, roots, names, write)
-        found[controller] = by_mount[at.mount]
+        found[name] = by_mount[at.mount]
     return found
 
 

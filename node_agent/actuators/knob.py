@@ -27,12 +27,14 @@ class Ask:
     """What one unit is to get. ``knobs``: by names of the settings; ``texts``: what is no number.
 
     ``online``: an online pod's or a group above such; only what gives may be asked for it.
+    ``alone``: the group itself, whatever lies in it (a tier).
     """
 
     unit: str
     knobs: Mapping[str, int] = field(default_factory=dict)
     online: bool = False
     texts: Mapping[str, str] = field(default_factory=dict)
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +94,15 @@ class Knob(ABC):
     """Where its files are: a controller, ``unified``, or another name that the keeper is given."""
     deep: ClassVar[bool] = False
     """Whether the groups in a pod's get their part too."""
+    exact: ClassVar[bool] = True
+    """Whether what is written is what is read back, so that there is an original to give back."""
 
     def asks(self, settings: IsolationSettings, roster: Roster) -> Iterable[Ask]:
         """Who is to get what: by class, pod and tier."""
-        for unit, knobs, online in roster.said(settings, self.turns):
+        for unit, knobs, online in roster.of_pods(settings, self.turns):
             yield Ask(unit, knobs, online)
+        for unit, knobs, online in roster.of_tiers(settings, self.turns):
+            yield Ask(unit, knobs, online, alone=True)
 
     def takes(self, ask: Ask) -> frozenset[str]:
         """Names of ``ask`` that would take something away; never done to an online pod."""
@@ -132,6 +138,7 @@ class Knob(ABC):
 def plan(
     knob: Knob,
     version: int,
+    unit: str,
     ask: Ask | None,
     members: Sequence[Found],
     originals: Mapping[str, Values],
@@ -142,7 +149,6 @@ def plan(
     """
     own = {found.place: {**found.values, **originals.get(found.place, {})} for found in members}
     wanted = knob.wanted(version, ask, members, own) if ask is not None and members else {}
-    unit = members[0].place if members else ""
     steps = []
     for found in members:
         said = {**own[found.place], **wanted.get(found.place, {})}

@@ -13,13 +13,14 @@ UNLIMITED = -1
 MAX = "max"
 _V1_UNLIMITED = 1 << 62  # v1 shows no limit as the largest whole page below 2^63
 PAGE = 4096
+MOST_BYTES = (1 << 63) - PAGE
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
     """One row: a name in the settings and its file; None: that version has none.
 
-    ``more``: an online pod may get a higher (1) or a lower (-1) value, or is never given one (0).
+    ``more``: an online pod may get a higher (1), a lower (-1) or any value (None), or none (0).
     ``pages``: the kernel keeps whole pages. ``unlimited``: -1 is a value; else it asks nothing.
     """
 
@@ -28,7 +29,7 @@ class Number:
     v2: str | None
     least: int
     most: int
-    more: Literal[-1, 0, 1] = 1
+    more: Literal[-1, 0, 1] | None = 1
     pages: bool = False
     unlimited: bool = False
 
@@ -44,6 +45,8 @@ class Number:
 
     def given(self, text: str, original: str) -> str:
         """For an online pod: the one of the two that gives more."""
+        if self.more is None:
+            return text
         return text if (_value(text) > _value(original)) == (self.more > 0) else original
 
 
@@ -64,10 +67,8 @@ class Numbers(Knob):
         return {file: canonical(text) for file, text in raw.items()}
 
     def lacks(self, ask: Ask, found: Values) -> frozenset[str]:
-        return frozenset(
-            row.ask for row in self.rows if row.ask in ask.knobs
-            and not {row.v1, row.v2}.intersection(found)
-        )  # fmt: skip
+        there = {row.ask for row in self.rows if {row.v1, row.v2}.intersection(found)}
+        return frozenset(row.ask for row in self.rows if row.ask in ask.knobs.keys() - there)
 
     def wanted(
         self, version: int, ask: Ask, members: Sequence[Found], originals: Mapping[str, Values]
@@ -76,18 +77,22 @@ class Numbers(Knob):
             found.place: self._of_one(version, ask, originals[found.place]) for found in members
         }
 
+    def converted(self, version: int, value: int) -> int:
+        """The settings' value in the unit of that version's file."""
+        return value
+
     def _of_one(self, version: int, ask: Ask, original: Values) -> Values:
         wanted = {}
         for row in self.rows:
             file, value = row.file(version), ask.knobs.get(row.ask)
             if file is None or value is None or file not in original:
                 continue
-            text = row.text(value)
+            text = row.text(self.converted(version, value))
             if text is None:
                 continue
             if not ask.online:
                 wanted[file] = text
-            elif row.more:
+            elif row.more != 0:
                 wanted[file] = row.given(text, original[file])
         return wanted
 
@@ -100,8 +105,11 @@ class Numbers(Knob):
 
 
 def canonical(text: str) -> str:
-    """A number without ``default`` and padding; no limit is ``max`` in both versions."""
-    word = text.rsplit(maxsplit=1)[-1] if text else "0"
+    """The number of the group itself, without lines of devices; no limit is ``max``.
+
+    Raises ValueError for a text without a number.
+    """
+    word = text.partition("\n")[0].removeprefix("default").strip()
     return MAX if word == MAX or int(word) >= _V1_UNLIMITED else str(int(word))
 
 

@@ -13,26 +13,21 @@ from node_agent.cgroup.paths import strictly_inside
 from node_agent.inventory import Census, Pod
 from schemas.records import IsolationSettings
 
+Said = tuple[str, dict[str, int], bool]
+"""A group, what is said of it, and whether it is an online one."""
 GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
 
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """``tiers``: Kubernetes class -> the group above its pods; one that is not known is left out.
-
-    ``classes``: uid -> the class whose settings the pod gets.
-    """
+    """``tiers``: Kubernetes class -> the group above its pods; one not known is left out."""
 
     pods: tuple[Pod, ...] = ()
     be_root: str | None = None
     tiers: Mapping[str, str] = field(default_factory=dict)
 
-    def said(
-        self, settings: IsolationSettings, turns: frozenset[str]
-    ) -> Iterator[tuple[str, dict[str, int], bool]]:
-        """(group, what is said of it, whether it is online) of each pod and tier; pods of which
-        nothing is said are left out.
-        """
+    def of_pods(self, settings: IsolationSettings, turns: frozenset[str]) -> Iterator[Said]:
+        """What is said of each pod by its class and its uid; the others are left out."""
         columns = {name: each for name, each in settings.pod_knobs.items() if name in turns}
         place = {uid: at for at, uid in enumerate(settings.pods)} if columns else {}
         of_class = {
@@ -47,6 +42,9 @@ class Roster:
                 said |= {name: value for name, value in own.items() if value is not None}
             if said:
                 yield pod.group, said, not pod.best_effort
+
+    def of_tiers(self, settings: IsolationSettings, turns: frozenset[str]) -> Iterator[Said]:
+        """What is said of the groups above the pods."""
         for tier, knobs in settings.tiers.items():
             said = {knob: value for knob, value in knobs.items() if knob in turns}
             if said and tier in self.tiers:

@@ -27,18 +27,17 @@ from node_agent.actuators.beneath import (
 BE_ROOT: Parts = ()
 """The best-effort root itself; a group here is relative to it."""
 WRITABLE = frozenset(
-    {
-        "cpu.cfs_quota_us",
-        "cpu.cfs_period_us",
-        "cpu.cfs_burst_us",
-        "cpu.max",
-        "cpu.max.burst",
-        "cpu.idle",
-        "cpu.shares",
-        "cpu.weight",
-        "cgroup.kill",
-        "cpuset.cpus",
-    }
+    """
+    cpu.cfs_quota_us cpu.cfs_period_us cpu.cfs_burst_us cpu.max cpu.max.burst
+    cpu.idle cpu.shares cpu.weight cpu.bvt_warp_ns cpuset.cpus
+    memory.min memory.low memory.high memory.soft_limit_in_bytes memory.reclaim
+    memory.wmark_ratio memory.wmark_scale_factor memory.wmark_min_adj
+    memory.pagecache_limit.enable memory.pagecache_limit.size memory.pagecache_limit.sync
+    io.weight io.bfq.weight io.max blkio.bfq.weight
+    blkio.throttle.read_bps_device blkio.throttle.write_bps_device
+    blkio.throttle.read_iops_device blkio.throttle.write_iops_device
+    cgroup.freeze freezer.state cgroup.kill
+    """.split()
 )
 CLEARABLE = frozenset({"cpuset.cpus"})
 """Files that say nothing when they were never written, and can be made to say so again."""

@@ -7,7 +7,7 @@ they said, and the other units go on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from node_agent.actuators.failure import REFUSALS, reason_of
@@ -26,11 +26,11 @@ class Turned:
     failed: dict[str, str] = field(default_factory=dict)
 
 
-def observe(knob: Knob, surface: Surface, machine: Machine, unit: str) -> list[Found]:
-    """The unit's places, its own first; empty when it is gone. Raises OSError, UnsafePath."""
+def observe(knob: Knob, surface: Surface, machine: Machine, places: Iterable[str]) -> list[Found]:
+    """Those of the places that are there. Raises OSError, ValueError for what says nonsense."""
     found = []
     files = knob.files(surface.version)
-    for place in surface.members(unit, knob.deep):
+    for place in places:
         seen = surface.look(place, files)
         if seen is not None:
             identity, raw = seen
@@ -50,10 +50,11 @@ def apply(
         try:
             _write(knob, surface, step.before, step, originals)
             now = _now(knob, surface, machine, step.place)
-            reason = "" if now is None or _same(now, step.after) else NOT_TAKEN
+            taken = now is None or not knob.exact or _same(now, step.after)
+            reason = "" if taken else NOT_TAKEN
         except REFUSALS as error:
             now, reason = None, reason_of(error).removeprefix("os:")
-            if _gone(surface, step.place):
+            if _gone(surface, step.place) or (reason == "EAGAIN" and not knob.exact):
                 continue
         if now is not None:
             turned.now[step.place] = now

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from node_agent.actuators.beneath import Write
-from node_agent.actuators.knob import Knob, Machine
+from node_agent.actuators.knob import Knob
 from node_agent.cgroup.layout import Hierarchy, Layout, Version
 from node_agent.inventory import Census
 from node_agent.isolation import Isolation
@@ -23,17 +23,47 @@ PODS = {"lsr": (LSR_POD, "LSR"), "ls": (LS_POD, "LS"), "be": (BE_POD, "BE")}
 GROUPS = (TOP, BE, "kubepods/burstable", LSR_POD, LS_POD, f"{LS_POD}/c1", f"{LS_POD}/c2", BE_POD)
 DISK = "254:0"
 V1_NO_LIMIT = "9223372036854771712"
+_ANOLIS = {
+    "cpu.bvt_warp_ns": "0",
+    "memory.wmark_ratio": "0",
+    "memory.wmark_scale_factor": "50",
+    "memory.wmark_min_adj": "0",
+    "memory.pagecache_limit.enable": "0",
+    "memory.pagecache_limit.size": "0",
+    "memory.pagecache_limit.sync": "0",
+}
 FILES: dict[Version, dict[str, str]] = {
     1: {
         "cpu.cfs_quota_us": "-1",
         "cpu.cfs_period_us": "100000",
         "cpu.cfs_burst_us": "0",
+        "cpu.shares": "1024",
+        "memory.soft_limit_in_bytes": V1_NO_LIMIT,
+        "blkio.bfq.weight": "100",
+        "blkio.throttle.read_bps_device": "",
+        "blkio.throttle.write_bps_device": "",
+        "blkio.throttle.read_iops_device": "8:16 77",
+        "blkio.throttle.write_iops_device": "",
+        "freezer.state": "THAWED",
+        "freezer.self_freezing": "0",
+        **_ANOLIS,
     },
     2: {
         "cpu.max": "max 100000",
         "cpu.max.burst": "0",
+        "cpu.weight": "100",
+        "memory.min": "0",
+        "memory.low": "0",
+        "memory.high": "max",
+        "memory.current": str(256 << 20),
+        "memory.reclaim": "",
+        "io.weight": "default 100\n8:16 50",
+        "io.bfq.weight": "default 100",
+        "io.max": "8:16 rbps=max wbps=max riops=77 wiops=max",
+        "cgroup.freeze": "0",
+        **_ANOLIS,
     },
-}  # fmt: skip
+}
 """A group of each version, as a kernel of this very family makes it."""
 LIMITED: dict[Version, dict[str, dict[str, str]]] = {
     1: {
@@ -50,7 +80,11 @@ LIMITED: dict[Version, dict[str, dict[str, str]]] = {
 
 
 def make_tree(mount: Path, version: Version, without: Iterable[str] = ()) -> None:
-    """Every group with every file but some."""
+    """Every group with every file but some, and one disk."""
+    disk = mount / "sys/block/vda"
+    disk.mkdir(parents=True, exist_ok=True)
+    (disk / "dev").write_text(DISK + "\n")
+    (disk / "size").write_text("2048\n")
     for group in GROUPS:
         directory = mount / group
         directory.mkdir(parents=True, exist_ok=True)
@@ -98,17 +132,51 @@ class FakeKernel:
 
 def _answer(path: Path, text: str) -> str:
     """What the file says after the write; raises OSError where a kernel does."""
-    if path.name in ("cpu.cfs_burst_us", "cpu.max.burst"):
-        quota = path.parent / ("cpu.max" if path.name == "cpu.max.burst" else "cpu.cfs_quota_us")
-        word = quota.read_text().split()[0]
-        if word not in ("max", "-1") and int(text) > int(word):
-            raise OSError(errno.EINVAL, "burst above the quota")
-    if path.name in ("cpu.cfs_quota_us", "cpu.max"):
-        word = text.split(maxsplit=1)[0]
-        burst = path.parent / ("cpu.max.burst" if path.name == "cpu.max" else "cpu.cfs_burst_us")
-        if word not in ("max", "-1") and int(burst.read_text()) > int(word):
-            raise OSError(errno.EINVAL, "quota below the burst")
+    name, before = path.name, path.read_text().strip()
+    if name in ("cpu.cfs_burst_us", "cpu.max.burst", "cpu.cfs_quota_us", "cpu.max"):
+        _check_burst(path, text)
+    if name == "cpu.bvt_warp_ns" and not -1 <= int(text) <= 2:
+        raise OSError(errno.EINVAL, "no such identity")
+    if name == "memory.soft_limit_in_bytes" and text == "-1":
+        return V1_NO_LIMIT
+    if name == "memory.reclaim":
+        current = path.with_name("memory.current")
+        current.write_text(f"{int(current.read_text()) - int(text)}\n")
+        return ""
+    if name == "freezer.state":
+        path.with_name("freezer.self_freezing").write_text("1" if text == "FROZEN" else "0")
+    if name in ("io.weight", "io.bfq.weight"):
+        return "\n".join([f"default {text}", *before.splitlines()[1:]])
+    if name == "io.max" or name.startswith("blkio.throttle."):
+        return _device_line(before, *text.split())
     return text
+
+
+def _check_burst(path: Path, text: str) -> None:
+    """No burst above the quota."""
+    v2 = path.name.startswith("cpu.max")
+    quota = path.with_name("cpu.max" if v2 else "cpu.cfs_quota_us")
+    burst = path.with_name("cpu.max.burst" if v2 else "cpu.cfs_burst_us")
+    quota_us = (text if path == quota else quota.read_text()).split()[0]
+    burst_us = text if path == burst else burst.read_text()
+    if quota_us not in ("max", "-1") and int(burst_us) > int(quota_us):
+        raise OSError(errno.EINVAL, "burst above the quota")
+
+
+def _device_line(before: str, device: str, said: str) -> str:
+    """The lines of all devices with what is said of one; no limit is no line."""
+    lines = dict(line.split(maxsplit=1) for line in before.splitlines())
+    if "=" in said:
+        known = lines.get(device, "rbps=max wbps=max riops=max wiops=max")
+        words = dict(word.split("=") for word in known.split()) | dict([said.split("=")])
+        lines[device] = " ".join(f"{key}={word}" for key, word in words.items())
+        if set(words.values()) == {"max"}:
+            del lines[device]
+    elif said == "0":
+        lines.pop(device, None)
+    else:
+        lines[device] = said
+    return "\n".join(f"{name} {line}" for name, line in sorted(lines.items()))
 
 
 def contents(mount: Path) -> dict[str, str]:
@@ -130,11 +198,10 @@ def isolation(
     pods: Iterable[str] = tuple(PODS),
 ) -> Iterator[Isolation]:
     """One start of an agent over the tree."""
-    journal = Journal(state, "k" * 32)
+    journal = Journal(state, "k" * 32, fsync="never")
     journal.boot("b1", 1)
     made = Isolation(journal, knobs)
     made.follow(census(pods), layout(mount, version), write)
-    made.keeper.machine = Machine((DISK,))
     try:
         yield made
     finally:

@@ -6,19 +6,31 @@ A new knob is one line in CASES: what is asked, and what then stands in the tree
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from node_agent.actuators.knob import Knob
+from node_agent.actuators.knobs.block_io_limits import BlockIoLimits
+from node_agent.actuators.knobs.block_io_weight import BlockIoWeight
 from node_agent.actuators.knobs.cpu_bandwidth import CpuBandwidth
+from node_agent.actuators.knobs.cpu_shares import CpuShares
+from node_agent.actuators.knobs.freeze import Freeze
+from node_agent.actuators.knobs.group_identity import GroupIdentity
+from node_agent.actuators.knobs.memory_protection import MemoryProtection
+from node_agent.actuators.knobs.memory_throttle import MemoryThrottle
+from node_agent.actuators.knobs.page_cache import PageCache
+from node_agent.actuators.knobs.watermarks import Watermarks
 from node_agent.cgroup.layout import Version
 from node_agent.isolation import NOTHING, release_kept
 from node_agent.journal import Journal
 from schemas.records import IsolationSettings
 from tests.node_agent.isolation_trees import (
+    BE,
+    BE_POD,
     LS_POD,
+    LSR_POD,
     FakeKernel,
     contents,
     isolation,
@@ -28,6 +40,10 @@ from tests.node_agent.isolation_trees import (
 from tests.node_agent.trees import Crash
 
 S = 1_000_000
+BURSTABLE = "kubepods/burstable"
+LS_GROUPS = (LS_POD, f"{LS_POD}/c1", f"{LS_POD}/c2")
+OTHER_DISK = "8:16 rbps=max wbps=max riops=77 wiops=max"
+VERSIONS: tuple[Version, ...] = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -47,6 +63,13 @@ def pods(uids: str, **columns: list[int | None]) -> IsolationSettings:
     return IsolationSettings(pods=tuple(uids.split()), pod_knobs=columns)
 
 
+def of(qos: str, **knobs: int) -> IsolationSettings:
+    return IsolationSettings(classes={qos: knobs})
+
+
+MIB = 1 << 20
+PODS = pods("be ls", memory_min_bytes=[MIB, 8 * MIB], memory_low_bytes=[None, 16 * MIB + 1])
+PROTECTED = replace(PODS, tiers={"Burstable": {"memory_min_bytes": 8 * MIB}})
 CASES = [
     Case(
         "bandwidth_v1", CpuBandwidth(), 1,
@@ -63,21 +86,140 @@ CASES = [
     ),
     Case(
         "bandwidth_v2", CpuBandwidth(), 2,
-        pods("ls", cpu_quota_us=[100_000], cpu_burst_us=[50_000]),
+        pods("ls", cpu_quota_us=[300_000], cpu_burst_us=[50_000]),
         {
+            f"{LS_POD}/cpu.max": "300000 100000",
             f"{LS_POD}/cpu.max.burst": "50000",
+            f"{LS_POD}/c1/cpu.max": "225000 100000",
             f"{LS_POD}/c1/cpu.max.burst": "37500",
+            f"{LS_POD}/c2/cpu.max": "37500 50000",
             f"{LS_POD}/c2/cpu.max.burst": "6250",
         },
         f"{LS_POD}/c1/cpu.max.burst", "10",
     ),
+    Case(
+        "shares_v1", CpuShares(), 1, of("BE", cpu_shares=1) ,
+        {f"{BE_POD}/cpu.shares": "2"}, f"{BE_POD}/cpu.shares", "512",
+    ),
+    Case(
+        "shares_v2", CpuShares(), 2, of("LS", cpu_shares=131_072),
+        {f"{LS_POD}/cpu.weight": "5000"}, f"{LS_POD}/cpu.weight", "200",
+    ),
+    Case(
+        "identity_v1", GroupIdentity(), 1,
+        IsolationSettings(
+            classes={"LS": {"bvt": 2}, "BE": {"bvt": -1}},
+            tiers={"Guaranteed": {"bvt": 0}, "Burstable": {"bvt": 2}, "BestEffort": {"bvt": -1}},
+        ),
+        {
+            f"{LS_POD}/cpu.bvt_warp_ns": "2", f"{BURSTABLE}/cpu.bvt_warp_ns": "2",
+            f"{BE}/cpu.bvt_warp_ns": "-1", f"{BE_POD}/cpu.bvt_warp_ns": "-1",
+        },
+        f"{BE_POD}/cpu.bvt_warp_ns", "1",
+    ),
+    Case(
+        "identity_v2", GroupIdentity(), 2, of("LSR", bvt=1),
+        {f"{LSR_POD}/cpu.bvt_warp_ns": "1"}, f"{LSR_POD}/cpu.bvt_warp_ns", "-1",
+    ),
+    Case(
+        "protection_v2", MemoryProtection(), 2, PROTECTED,
+        {
+            f"{BE_POD}/memory.min": str(MIB),
+            f"{BURSTABLE}/memory.min": str(8 * MIB),
+            **{f"{group}/memory.min": str(8 * MIB) for group in LS_GROUPS},
+            **{f"{group}/memory.low": str(16 * MIB) for group in LS_GROUPS},
+        },
+        f"{LS_POD}/c1/memory.low", "4096",
+    ),
+    Case(
+        "throttle_v1", MemoryThrottle(), 1, pods("be", memory_high_bytes=[64 * MIB + 5]),
+        {f"{BE_POD}/memory.soft_limit_in_bytes": str(64 * MIB)},
+        f"{BE_POD}/memory.soft_limit_in_bytes", str(MIB),
+    ),
+    Case(
+        "throttle_v2", MemoryThrottle(), 2, pods("be", memory_high_bytes=[64 * MIB]),
+        {f"{BE_POD}/memory.high": str(64 * MIB)}, f"{BE_POD}/memory.high", str(MIB),
+    ),
+    *(
+        Case(
+            f"marks_v{version}", Watermarks(), version,
+            IsolationSettings(
+                classes={
+                    "LS": {
+                        "wmark_ratio_percent": 95, "wmark_scale_permille": 20, "wmark_min_adj": -25,
+                    },
+                    "BE": {"wmark_min_adj": 50},
+                }
+            ),
+            {
+                **{f"{group}/memory.wmark_ratio": "95" for group in LS_GROUPS},
+                **{f"{group}/memory.wmark_scale_factor": "20" for group in LS_GROUPS},
+                **{f"{group}/memory.wmark_min_adj": "-25" for group in LS_GROUPS},
+                f"{BE_POD}/memory.wmark_min_adj": "50",
+            },
+            f"{LS_POD}/memory.wmark_ratio", "80",
+        )
+        for version in VERSIONS
+    ),
+    *(
+        Case(
+            f"page_cache_v{version}", PageCache(), version,
+            pods(
+                "be", page_cache_enabled=[1], page_cache_bytes=[5 * MIB], page_cache_sync=[1]
+            ),
+            {
+                f"{BE_POD}/memory.pagecache_limit.enable": "1",
+                f"{BE_POD}/memory.pagecache_limit.size": str(5 * MIB),
+                f"{BE_POD}/memory.pagecache_limit.sync": "1",
+            },
+            f"{BE_POD}/memory.pagecache_limit.size", "99",
+        )
+        for version in VERSIONS
+    ),
+    Case(
+        "io_weight_v1", BlockIoWeight(), 1,
+        IsolationSettings(classes={"LS": {"io_weight": 5000}, "BE": {"io_weight": 10}}),
+        {f"{LS_POD}/blkio.bfq.weight": "1000", f"{BE_POD}/blkio.bfq.weight": "10"},
+        f"{BE_POD}/blkio.bfq.weight", "55",
+    ),
+    Case(
+        "io_weight_v2", BlockIoWeight(), 2, of("LS", io_weight=5000),
+        {
+            f"{LS_POD}/io.weight": "default 5000\n8:16 50",
+            f"{LS_POD}/io.bfq.weight": "default 1000",
+        },
+        f"{LS_POD}/io.bfq.weight", "default 300",
+    ),
+    Case(
+        "io_limits_v1", BlockIoLimits(), 1,
+        of("BE", io_read_iops=500, io_write_iops=1 << 40, io_write_bytes_per_s=MIB,
+           io_read_bytes_per_s=-1),
+        {
+            f"{BE_POD}/blkio.throttle.read_iops_device": "254:0 500\n8:16 77",
+            f"{BE_POD}/blkio.throttle.write_iops_device": "254:0 4294967294",
+            f"{BE_POD}/blkio.throttle.write_bps_device": f"254:0 {MIB}",
+        },
+        f"{BE_POD}/blkio.throttle.write_bps_device", "254:0 5",
+    ),
+    Case(
+        "io_limits_v2", BlockIoLimits(), 2, of("BE", io_read_iops=500, io_write_bytes_per_s=MIB),
+        {
+            f"{BE_POD}/io.max": f"254:0 rbps=max wbps={MIB} riops=500 wiops=max\n{OTHER_DISK}",
+        },
+        f"{BE_POD}/io.max", f"254:0 rbps=max wbps=5 riops=6 wiops=max\n{OTHER_DISK}",
+    ),
+    Case(
+        "freeze_v2", Freeze(), 2, pods("be", freeze=[1]),
+        {f"{BE_POD}/cgroup.freeze": "1"}, f"{BE_POD}/cgroup.freeze", "0",
+    ),
+    Case(
+        "freeze_v1", Freeze(), 1, pods("be", freeze=[1]),
+        {f"{BE_POD}/freezer.state": "FROZEN", f"{BE_POD}/freezer.self_freezing": "1"},
+        f"{BE_POD}/freezer.self_freezing", "0",
+    ),
 ]  # fmt: skip
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-
-
-def without(*names: str) -> IsolationSettings:
-    return IsolationSettings(classes={"LS": dict.fromkeys(names, 1)})
 
 
 @each_case
@@ -146,7 +288,7 @@ def test_r10_killed_or_refused_at_every_write_the_way_back_is_known(
         except Crash:
             pass
         if at % 2:
-            journal = Journal(state, "k" * 32)
+            journal = Journal(state, "k" * 32, fsync="never")
             at_mount = layout(mount, case.version)
             assert release_kept(at_mount, journal, [case.knob], FakeKernel()) == []
             journal.close()
@@ -154,7 +296,7 @@ def test_r10_killed_or_refused_at_every_write_the_way_back_is_known(
             with isolation(state, mount, case.version, [case.knob], FakeKernel()) as held:
                 held.beat(0)
         assert contents(mount) == before
-        journal = Journal(state, "k" * 32)
+        journal = Journal(state, "k" * 32, fsync="never")
         assert journal.state.kept == {}
         journal.close()
         if kernel.count < at:

@@ -1,12 +1,34 @@
 """Every knob of isolation that this node can turn, one a file; what is not here is refused by name.
 
 `node_agent.keeper` turns them in this order and gives them back in the other. A new knob is a file,
-a line here and a test.
+a line here and a row in the table of tests/node_agent/test_knobs.py.
 """
 
 from __future__ import annotations
 
 from node_agent.actuators.knob import Knob
+from node_agent.actuators.knobs.block_io_limits import BlockIoLimits
+from node_agent.actuators.knobs.block_io_weight import BlockIoWeight
 from node_agent.actuators.knobs.cpu_bandwidth import CpuBandwidth
+from node_agent.actuators.knobs.cpu_shares import CpuShares
+from node_agent.actuators.knobs.freeze import Freeze
+from node_agent.actuators.knobs.group_identity import GroupIdentity
+from node_agent.actuators.knobs.memory_protection import MemoryProtection
+from node_agent.actuators.knobs.memory_reclaim import MemoryReclaim
+from node_agent.actuators.knobs.memory_throttle import MemoryThrottle
+from node_agent.actuators.knobs.page_cache import PageCache
+from node_agent.actuators.knobs.watermarks import Watermarks
 
-KNOBS: tuple[Knob, ...] = (CpuBandwidth(),)
+KNOBS: tuple[Knob, ...] = (
+    GroupIdentity(),
+    CpuShares(),
+    CpuBandwidth(),
+    MemoryProtection(),
+    MemoryThrottle(),
+    MemoryReclaim(),
+    Watermarks(),
+    PageCache(),
+    BlockIoWeight(),
+    BlockIoLimits(),
+    Freeze(),
+)
