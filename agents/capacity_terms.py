@@ -61,7 +61,7 @@ def look(state: PartitionState, log_ms: int, rows: Ints) -> Looked:
     terms, lendable = _batch(state, rows, kept, system, sums[:, fold.NEED : fold.NEED_B + 1])
     long = sums[:, fold.LONG : fold.LONG_B + 1]
     left = np.maximum(nodes.take("allocated", rows) - long, 0)
-    left = predict.reclaimable(state, log_ms, rows, left)
+    left = predict.reclaimable(state, rows, left)
     mid_terms, lendable_mid = _mid(state, rows, kept, system, long, left)
     computed = np.concatenate([lendable, lendable_mid], axis=1)
     computed[nodes["full_ms"].take(rows) < 0] = 0

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import law, windows
+from agents import law
 from agents.capacity_terms import CAP_KEYS, margins_of, total
 from agents.classes import HIGH, HOST, LSE
 from agents.lending import needs
 from agents.lending.shares import share_out
 from agents.lending.zones import FINE, Zones, fine, lendable, split
-from agents.reservation import expected
+from agents.reservation import expected, lines_of
 from agents.table import Array, Bools, Ints
 
 if TYPE_CHECKING:
@@ -58,11 +58,8 @@ def _needs(state: PartitionState, rows: Ints, zones: Zones) -> Ints:
     slots, owner, roles = slots[high], owner[high], roles[high]
     age_ms = state.nodes["event_ms"].take(rows).take(owner) - pods["since_ms"].take(slots)
     request, each = pods.take("request", slots), rows.take(owner)
-    short = expected(
-        pods.take("live", slots)[:, windows.SHORT], request,
-        age_ms >= law.column(state, each, "reservation.warm_ms"),
-        law.column(state, each, "reservation.short_margin_percent"),
-    )  # fmt: skip
+    line, _ = lines_of(state, each, slots, pods.take("live", slots))
+    short = expected(line, request, age_ms >= law.column(state, each, "reservation.warm_ms"))
     codes = law.columns(state, each, needs.POLICY_KEYS)
     need = needs.by_policy(codes, short, request, (roles & LSE) > 0)
     return split(fine(need), pods["numa"].take(slots).astype(np.int64), owner, zones)

@@ -15,7 +15,7 @@ from agents import law, windows
 from agents.classes import BEST_EFFORT, DEFAULT_PRIORITY, HIGH, HOST, LSE, MID, numbers_of
 from agents.columns import COUNTERS, CPU, LEVELS, MEMORY, QUOTA, Payloads
 from agents.lending import needs
-from agents.reservation import expected
+from agents.reservation import expected, lines_of
 from agents.table import ABSENT, Array, Bools, Field, Ints, spans
 
 if TYPE_CHECKING:
@@ -231,10 +231,7 @@ def _needs(
     lse, prod = (roles & LSE) > 0, (roles & MID) == 0
     warm = age_ms >= law.column(state, rows, "reservation.warm_ms")
     short, long = (
-        expected(live[:, window], request, warm, law.column(state, rows, f"reservation.{key}"))
-        for window, key in (
-            (windows.SHORT, "short_margin_percent"), (windows.LONG, "long_margin_percent"),
-        )
+        expected(line, request, warm) for line in lines_of(state, rows, slots, live)
     )  # fmt: skip
     need = needs.by_policy(law.columns(state, rows, needs.POLICY_KEYS), short, request, lse)
     long = needs.by_usage(long, request, lse)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import law, machine
+from agents import law, machine, predict
 from agents.classes import HIGH, HOST, MID, priority_of, roles_of
 from agents.eviction import worth
 from agents.lending.reserved import reserved, said_cpu_milli
@@ -81,6 +81,7 @@ def apply(state: PartitionState, record: Inventory) -> bool:
     nodes["allocated"][row] = 0
     _facts(state, row, pods)
     machine.note(state, seat, record, pods)
+    predict.forget_answers(state, row)
     return _own_policy(state, seat, record)
 
 

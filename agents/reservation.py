@@ -2,8 +2,8 @@
 
 `agents.fold` asks `expected` what a pod will use; `agents.step` has each node reported now and
 then. Both reservations are maxima of their window (the last 5 to 6 minutes, the last 50 to 60) and
-a margin, capped at capacity; percentiles are nearest-rank-floor, as the peer's
-(`metriccache/util.go`).
+a margin, capped at capacity; by policy the short-term one is predicted (`agents.predict`).
+Percentiles are nearest-rank-floor, as the peer's (`metriccache/util.go`).
 """
 
 from __future__ import annotations
@@ -44,13 +44,27 @@ def line_of(peak: Array, margin_percent: Ints) -> Ints:
     return line
 
 
-def expected(peak: Array, request: Ints, warm: Bools, margin_percent: Ints) -> Ints:
+def lines_of(
+    state: PartitionState, rows: Ints, slots: Ints, live: Array
+) -> tuple[Ints, Ints]:  # fmt: skip
+    """Short-term and long-term lines [n, 2] of the pods ``slots`` on ``rows`` [n], milli and bytes.
+
+    ``live`` [n, 8] are their maxima; ABSENT without a value. The short-term one comes from the
+    pods' models where the policy wants it.
+    """
+    short, long = (
+        line_of(live[:, window], law.column(state, rows, f"reservation.{name}_margin_percent"))
+        for name, window in (("short", windows.SHORT), ("long", windows.LONG))
+    )
+    return predict.short_lines(state, rows, slots, live, short), long
+
+
+def expected(line: Ints, request: Ints, warm: Bools) -> Ints:
     """What pods are expected to use [n, 2] (milli, bytes), for `agents.lending.needs`.
 
-    ``peak`` [n, 2] milli and KiB, ABSENT without a value, which stays. While a pod's own history is
-    young, the larger of request and line.
+    ``line`` [n, 2], ABSENT without a value, which stays. While a pod's own history is young, the
+    larger of request and line.
     """
-    line = line_of(peak, margin_percent)
     if warm.all():
         return line
     result: Ints = np.where(warm[:, None] | (line < 0), line, np.maximum(line, request))
@@ -91,7 +105,8 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
         ],
         "ranks": [_by_name(ranks[:, unit::2], scale) for unit, scale in enumerate(SCALES)],
         "system": np.maximum(system, 0).tolist(),
-        "left": predict.reclaimable(state, view.log_ms, rows, left).tolist(),
+        "left": predict.reclaimable(state, rows, left).tolist(),
+        "stays": predict.stays(state, rows).tolist(),
     }
     by_unit = np.ascontiguousarray(lines.transpose(2, 0, 1))
     end = np.cumsum(nodes["count"].take(rows)).tolist()
@@ -109,11 +124,7 @@ def _pod_lines(
 ) -> tuple[Array, Bools]:
     """[LINES, n, 2] in milli and bytes, ABSENT where unknown; and which pods are high."""
     pods = state.pods
-    margins = [
-        law.column(state, rows, f"reservation.{name}_margin_percent").take(owner)
-        for name in ("short", "long")
-    ]
-    live = pods.take("live", slots)
+    short, long = lines_of(state, rows.take(owner), slots, pods.take("live", slots))
     oldest_ms = (state.nodes["event_ms"].take(rows) - state.law.loop.silent_after_ms).take(owner)
     usage = [
         np.where(pods[f"{name}_ms"].take(slots) >= oldest_ms, pods[name].take(slots), ABSENT)
@@ -124,8 +135,8 @@ def _pod_lines(
         [
             pods.take("request", slots),
             np.stack(usage, axis=1),
-            np.minimum(line_of(live[:, windows.SHORT], margins[0]), most),
-            np.minimum(line_of(live[:, windows.LONG], margins[1]), most),
+            np.minimum(short, most),
+            np.minimum(long, most),
         ]
     )
     roles = pods["roles"].take(slots)
@@ -157,7 +168,7 @@ def _record(
 ) -> Reservation:
     ranks = figures["ranks"]
     cpu, memory = figures["totals"][0][i], figures["totals"][1][i]
-    system, left = figures["system"][i], figures["left"][i]
+    system, left, stays = (figures[name][i] for name in ("system", "left", "stays"))
     return Reservation(
         node=seat.name,
         cause=view.cause,
@@ -170,6 +181,8 @@ def _record(
         system_memory_bytes=system[1] * windows.BYTES_PER_KIB,
         reclaimable_cpu_milli=left[0],
         reclaimable_memory_bytes=left[1],
+        peak_cpu_milli=stays[0],
+        peak_memory_bytes=stays[1],
         pods=seat.uids,
         pod_cpu_milli=dict(zip(LINES, pods[0], strict=True)),
         pod_memory_bytes=dict(zip(LINES, pods[1], strict=True)),

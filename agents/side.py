@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents import inventory, law
+from agents import inventory, law, predict
 from agents.emit import cause_of, decision
 from agents.eviction.node import note_ack
 from agents.log import Output, SideRecord, TickEntry
@@ -97,6 +97,7 @@ def _policy(state: PartitionState, record: PolicyRecord, refused: set[str]) -> s
         state.counts["bad_policy"] += 1
         return "policy_of_other_name"
     state.policy_digest = found.digest
+    predict.forget_answers(state, slice(None))
     bad = law.enact(state, found)
     if bad:
         state.counts["node_policy_refused"] += len(bad)

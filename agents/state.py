@@ -38,7 +38,7 @@ from schemas.records import FleetFacts
 if TYPE_CHECKING:
     from agents.prediction.held import Held
 
-IMAGE_VERSION = 4  # raised with every change of what an image holds
+IMAGE_VERSION = 5  # raised with every change of what an image holds
 ROOM_STEP = 8
 """Slots are given in spans of a multiple of this."""
 GROWTH = 4
@@ -105,7 +105,7 @@ class PartitionState:
         self.seats: dict[bytes, Seat] = {}
         self.nodes = Table(NODE_FIELDS)
         self.pods = Table(POD_FIELDS)
-        self.models: Held | None = None  # of the pods, slot by slot; None: nothing is predicted
+        self.models: Held | None = None  # None: nothing is predicted
         self._free_rows: list[int] = []
         self._free_slots: dict[int, list[int]] = {}
         self._next_row = 0
@@ -142,6 +142,8 @@ class PartitionState:
         self.clear_slots(slice(start, start + room))
         self.release_slots(start, room)
         self.nodes.clear(row)
+        if self.models is not None:
+            self.models.clear_node(row)
         self._free_rows.append(row)
 
     def unsaid(self) -> None:
@@ -170,7 +172,7 @@ class PartitionState:
         if self._next_slot > self.pods.size:
             self.pods.grow(_roomier(self.pods.size, self._next_slot))
             if self.models is not None:
-                self.models.table.grow(self.pods.size)
+                self.models.pods.grow(self.pods.size)
         return start, room
 
     def clear_slots(self, slots: slice) -> None:
@@ -180,7 +182,7 @@ class PartitionState:
 
     def by_slot(self) -> list[Table]:
         """All that is kept slot by slot, and must move with a pod."""
-        return [self.pods] if self.models is None else [self.pods, self.models.table]
+        return [self.pods] if self.models is None else [self.pods, self.models.pods]
 
     def release_slots(self, start: int, room: int) -> None:
         """Give a cleared span back."""
@@ -194,6 +196,8 @@ class PartitionState:
         self._next_row += 1
         if self._next_row > self.nodes.size:
             self.nodes.grow(_roomier(self.nodes.size, self._next_row))
+            if self.models is not None:
+                self.models.grow_nodes(self.nodes.size)
         return row
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -217,7 +221,7 @@ class PartitionState:
         slots, _, _ = self.slots_of(rows)
         arrays |= {f"pod.{k}": v for k, v in self.pods.copy_rows(slots).items()}
         if self.models is not None:
-            arrays |= {f"model.{k}": v for k, v in self.models.image(slots).items()}
+            arrays |= {f"model.{k}": v for k, v in self.models.image(slots, rows).items()}
         meta = {
             "version": IMAGE_VERSION,
             **{name: _own(getattr(self, name)) for name in _PLAIN},
@@ -265,7 +269,7 @@ class PartitionState:
         if models:
             from agents.prediction.held import Held  # noqa: PLC0415  (see `agents.predict`)
 
-            self.models = Held.restored(models, slots, self.pods.size)
+            self.models = Held.restored(models, slots, rows, (self.pods.size, self.nodes.size))
         for row, said in enumerate(seats):
             self.seats[said["name"].encode()] = _seat_in(said, row)
 

@@ -179,6 +179,8 @@ class Reservation:
     system_memory_bytes: Int64 = 0
     reclaimable_cpu_milli: Int64 = 0
     reclaimable_memory_bytes: Int64 = 0
+    peak_cpu_milli: Int64 = -1  # what stays with prod pods; -1: nothing is predicted
+    peak_memory_bytes: Int64 = -1
     pods: tuple[str, ...] = ()
     pod_cpu_milli: dict[str, list[Int64]] = field(default_factory=dict)
     pod_memory_bytes: dict[str, list[Int64]] = field(default_factory=dict)

@@ -64,12 +64,6 @@ def ask(
     return _whole(fleet, 0, rows, cpu), _whole(fleet, 1, rows, memory)
 
 
-def forget(fleet: Models, rows: Ints) -> None:
-    """Let these rows hold nothing, for their next owner."""
-    for state in fleet.state:
-        histogram.clear(state, rows)
-
-
 def _whole(fleet: Models, column: int, rows: Ints, fractions: tuple[float, ...]) -> Ints:
     state = fleet.state[column]
     values: Array = histogram.percentiles(fleet.kinds[column], state, rows, fractions)

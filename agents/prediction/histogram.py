@@ -56,13 +56,6 @@ def empty(kind: Kind, rows: int, cell: type[np.floating[Any]]) -> Histograms:
     )
 
 
-def clear(histograms: Histograms, rows: Ints) -> None:
-    """Forget all that these rows hold, for their next owner."""
-    histograms.cells[rows] = 0
-    histograms.total[rows] = 0
-    histograms.reference[rows] = ABSENT
-
-
 def add(
     kind: Kind, histograms: Histograms, rows: Ints, buckets: Ints, t_ms: int, weight: float = 1.0
 ) -> None:

@@ -1,6 +1,7 @@
 """What high-priority pods leave of their requests: the peer's peak predictor, over many nodes.
 
-`agents.prediction.fleet` answers the percentiles that it reads; mid capacity draws on the answer.
+`agents.predict` calls it with the percentiles that `agents.prediction.fleet` answers; mid capacity
+draws on the answer.
 The lesser of two models counts: one of single pods, one of whole priority classes. Amounts are
 [n, 2] millicores and bytes. Formula: koordinator `pkg/koordlet/prediction/peak_predictor.go`.
 """
@@ -44,8 +45,7 @@ def by_pod(allocatable: Ints, pods: Pods, margin_percent: int, cold_start_s: flo
     A pod that is cold or has no model keeps its request and gives nothing; coldness is asked before
     ending, so a cold pod counts until it is gone.
     """
-    cold = pods.age_s <= cold_start_s
-    unknown = (pods.percentile == ABSENT).any(axis=1)
+    cold, unknown = _doubts(pods, cold_start_s)
     keeps = cold | (unknown & ~pods.ending)
     known = ~cold & ~unknown & ~pods.ending
     peaks = np.where(known[:, None], with_margin(pods.percentile, margin_percent), 0)
@@ -57,21 +57,32 @@ def by_pod(allocatable: Ints, pods: Pods, margin_percent: int, cold_start_s: flo
     return Answer(reclaimable, held + _sums(pods.owner, kept, nodes))
 
 
-def by_class(allocatable: Ints, pods: Pods, models: Ints, margin_percent: int) -> Answer:
+def by_class(
+    allocatable: Ints, pods: Pods, models: Ints, margin_percent: int, cold_start_s: float
+) -> Answer:
     """Class by class: ``models`` [n, 2] is the sum of the percentiles of system, prod, unclassed.
 
-    Requests count whether a pod is cold or not, unless it is ending.
+    Requests count whether a pod is cold or not, unless it is ending or has lost its model. ABSENT
+    where a class has none yet: then nothing is given, and nothing said of the peak.
     """
-    live = np.where(pods.ending[:, None], 0, pods.request)
+    cold, unknown = _doubts(pods, cold_start_s)
+    out = pods.ending | (unknown & ~cold)
+    live = np.where(out[:, None], 0, pods.request)
     requests = _sums(pods.owner, live, len(allocatable))
     peak = with_margin(models, margin_percent)
     reclaimable = np.minimum(np.maximum(allocatable - peak, 0), np.maximum(requests - peak, 0))
-    return Answer(reclaimable, peak)
+    known = (models >= 0).all(axis=1, keepdims=True)
+    return Answer(np.where(known, reclaimable, 0), np.where(known, peak, 0))
 
 
 def lesser(one: Answer, other: Answer) -> Answer:
     """What both models allow: the smaller reclaimable, the larger peak."""
     return Answer(np.minimum(one.reclaimable, other.reclaimable), np.maximum(one.peak, other.peak))
+
+
+def _doubts(pods: Pods, cold_start_s: float) -> tuple[Bools, Bools]:
+    """Which pods [m] are too young to be believed, and which have no model."""
+    return pods.age_s <= cold_start_s, (pods.percentile == ABSENT).any(axis=1)
 
 
 def _sums(owner: Ints, amounts: Ints, nodes: int) -> Ints:

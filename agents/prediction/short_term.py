@@ -1,6 +1,7 @@
 """The short-term reservation that is worth its price, from an entity's own past peaks.
 
-Asked by `make bench NAME=reservations`; the reservation's tick takes maxima of windows still.
+`agents.predict` asks for each pod once a minute, where the policy says so; so does `make bench
+NAME=reservations`.
 Reserving the maximum of a day pays a whole day for each single spike. Here every level has a cost:
 what it reserves, and how often the past went above it times what that costs; the cheapest is taken.
 So an entity with rare, high spikes is not reserved up to them, and one whose peaks lie close

@@ -51,10 +51,16 @@ class Prediction(Part, frozen=True):
     cpu_peak_percent: Percent = 95  # the percentile that stands for a peak
     memory_peak_percent: Percent = 98
     safety_margin_percent: Percent = 10
+    class_models: bool = True  # system and prod pods as a whole have models too: the lesser counts
     cold_start_ms: Ms = 86_400_000  # a younger model gives nothing
     cpu_half_life_ms: HalfLifeMs = 43_200_000
     memory_half_life_ms: HalfLifeMs = 86_400_000
     epsilon_ppm: Annotated[int, Meta(ge=1, le=1_000_000)] = 100  # of a sample: less is nothing
+    # of reservation.short_model: a step above the level costs so many steps of reserving the peak
+    short_price: Annotated[int, Meta(ge=1, le=1000)] = 40
+    short_recent_permille: Permille = 200  # of all the past, the last few minutes together
+    short_peak_permille: Annotated[int, Meta(ge=500, le=1000)] = 999  # the percentile of the peak
+    short_higher_permille: Permille = 30  # of the past, expected a bucket higher next time
 
 
 class Peak(Part, frozen=True):

@@ -91,6 +91,8 @@ class EvictCpu(Part, frozen=True):
 class ReservationRule(Part, frozen=True):
     """Short-term and long-term reservation: peaks of a window, and a margin."""
 
+    # window or predicted: the level that is worth its price, where a pod has a warm model
+    short_model: Literal["window", "predicted"] = "window"
     short_margin_percent: Percent = 10
     long_margin_percent: Percent = 20
     warm_ms: Ms = 300_000  # shorter history: capacity holds at what is lent

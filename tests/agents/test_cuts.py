@@ -42,7 +42,8 @@ def random_log(seed: int, length: int, more: str = "") -> list[Entry]:
         for i in range(4)
     ]  # fmt: skip
     short = "interference: {history_ms: 20000}\nblast: {facts_stale_ms: 5000}\n"
-    world = World(WARM + short + more, *nodes[:3])
+    warm = WARM.replace("warm_ms: 0", "warm_ms: 0, short_model: predicted") if more else WARM
+    world = World(warm + short + more, *nodes[:3])
     for _ in range(24 if more else 0):  # two minutes for models to begin
         world.log_ms += 5000
         for node in nodes[:3]:
@@ -141,7 +142,7 @@ def test_models_have_begun_when_the_random_part_does() -> None:
     for seed in range(6):
         models = fold([random_log(seed, 0, PREDICTED)])[1].models
         assert models is not None
-        trained += int(np.count_nonzero(models.table["since_ms"] >= 0))
+        trained += int(np.count_nonzero(models.pods["since_ms"] >= 0))
     assert trained > 6
 
 

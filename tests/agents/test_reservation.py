@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from agents.reservation import expected
+from agents.reservation import expected, line_of
 from schemas.records import Reservation
 from tests.agents.worlds import CAPACITY_MILLI, GIB, WARM, Node, World, best_effort, of, online
 
@@ -82,8 +82,9 @@ def test_nodes_are_reported_at_different_moments() -> None:
 
 def test_what_is_expected_of_the_young_the_warm_and_the_unknown() -> None:
     peak = np.array([[1000, 1024], [1000, 1024], [-1, -1], [-1, -1]])
+    line = line_of(peak, np.full(4, 10))
     request = np.array([[3000, 9 << 20]] * 4)
     warm = np.array([True, False, True, False])
-    assert expected(peak, request, warm, np.full(4, 10)).tolist() == [
+    assert expected(line, request, warm).tolist() == [
         [1100, 1126 << 10], [3000, 9 << 20], [-1, -1], [-1, -1],
     ]  # fmt: skip

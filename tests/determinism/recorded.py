@@ -38,7 +38,7 @@ from tests.agents.worlds import (
 SEED, NODES, SECONDS = 20_261, 30, 300
 POLICY = WARM + "interference: {history_ms: 30000}\nloop: {report_ms: 5000}\n"
 OTHER = (
-    POLICY
+    POLICY.replace("warm_ms: 0", "warm_ms: 0, short_model: predicted")
     + "suppress: {threshold_percent: 50, policy: cpuset}\n"
     + "cpu_burst: {policy: auto, quota_burst_period_s: 60}\n"
     + "memory_qos: {ls: {enabled: true, min_percent: 50}, be: {enabled: true}}\n"

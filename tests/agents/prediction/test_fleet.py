@@ -50,17 +50,6 @@ def test_answers_are_whole_amounts_at_or_above_what_was_used() -> None:
     assert (cpu[1] == ABSENT).all() and memory[1, 0] == ABSENT
 
 
-def test_a_forgotten_row_begins_anew() -> None:
-    models = trained(())
-    fleet.forget(models, np.array([3]))
-    fresh = fleet.models(ROWS, HALF_LIVES_MS, EPSILON)
-    last = START_MS + 20 * MINUTE_MS
-    for one in (models, fresh):
-        fleet.train(one, np.array([3]), usage(20)[3:4], last)
-    for kept, new in zip(models.state, fresh.state, strict=True):
-        assert kept.rows(np.array([3])).cells.tobytes() == new.rows(np.array([3])).cells.tobytes()
-
-
 def test_a_row_costs_what_is_said() -> None:
     models = fleet.models(10, HALF_LIVES_MS, EPSILON)
     held = sum(s.cells.nbytes + s.total.nbytes + s.reference.nbytes for s in models.state)

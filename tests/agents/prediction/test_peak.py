@@ -68,11 +68,26 @@ def test_an_ending_pod_is_gone_and_one_without_a_model_keeps_its_request() -> No
 
 def test_the_lesser_of_both_models_counts() -> None:
     pods = one_pod(DAY_S + 1, percentile=(1000, GIB))
-    whole = peak.by_class(NODE, pods, np.array([[500, 2 * GIB]]), MARGIN)
+    whole = peak.by_class(NODE, pods, np.array([[500, 2 * GIB]]), MARGIN, DAY_S)
     assert whole.reclaimable.tolist() == [[1450, 4 * GIB - int(2 * GIB * 1.1)]]
     both = peak.lesser(peak.by_pod(NODE, pods, MARGIN, DAY_S), whole)
     assert both.reclaimable.tolist() == [[900, whole.reclaimable[0, 1]]]
     assert both.peak.tolist() == [[1100, int(2 * GIB * 1.1)]]
+
+
+def test_without_a_model_of_a_class_nothing_is_given() -> None:
+    pods = one_pod(DAY_S + 1, percentile=(1000, GIB))
+    nothing = peak.by_class(NODE, pods, np.array([[ABSENT, ABSENT]]), MARGIN, DAY_S)
+    assert (nothing.reclaimable.tolist(), nothing.peak.tolist()) == ([[0, 0]], [[0, 0]])
+
+
+def test_a_request_counts_for_its_class_unless_the_pod_lost_its_model() -> None:
+    models = np.array([[500, GIB]])
+    for age_s, percentile, left in (
+        (DAY_S, ABSENT, 1450), (DAY_S + 1, 1000, 1450), (DAY_S + 1, ABSENT, 0),
+    ):  # fmt: skip
+        pods = one_pod(age_s, percentile=(percentile, percentile))
+        assert peak.by_class(NODE, pods, models, MARGIN, DAY_S).reclaimable[0, 0] == left
 
 
 @given(worlds())
@@ -83,7 +98,7 @@ def test_never_negative_and_never_above_the_node_or_the_requests(
     models = np.zeros_like(allocatable)
     for answer in (
         peak.by_pod(allocatable, pods, MARGIN, DAY_S),
-        peak.by_class(allocatable, pods, models, MARGIN),
+        peak.by_class(allocatable, pods, models, MARGIN, DAY_S),
     ):
         assert (answer.reclaimable >= 0).all()
         assert (answer.reclaimable <= allocatable).all()

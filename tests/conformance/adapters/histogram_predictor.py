@@ -123,13 +123,13 @@ def reclaimable(given: Vector) -> Vector:
         ending=np.array([p["deleting"] or p["terminated"] for p in counted], dtype=np.bool_),
     )
     allocatable = array(*amounts(given["node_allocatable"])).reshape(1, 2)
-    margin = given["safety_margin_percent"]
-    pod = peak.by_pod(allocatable, pods, margin, given["cold_start_seconds"])
+    how = given["safety_margin_percent"], given["cold_start_seconds"]
+    pod = peak.by_pod(allocatable, pods, *how)
     result = shown(pod, "pod_")
     classes = [given[name] for name in ("system", "prod", "none") if given[name] is not None]
     if classes:
         models = np.add.reduce(array(*(x for c in classes for x in model(c))).reshape(-1, 2))
-        whole = peak.by_class(allocatable, pods, models.reshape(1, 2), margin)
+        whole = peak.by_class(allocatable, pods, models.reshape(1, 2), *how)
         result |= shown(whole, "priority_") | shown(peak.lesser(pod, whole), "")
     return result
 
