@@ -21,7 +21,10 @@ from schemas.records import BurstWish, CpuTopology, Inventory, PodFact, Qos, Res
 if TYPE_CHECKING:
     from agents.state import PartitionState, Seat
 
-NODE_FIELDS = (Field("processors", np.int32),)  # CPUs of a known topology; 0: not known
+NODE_FIELDS = (Field("processors", np.int32),)  # CPUs to choose from; 0: not known, or not ours
+STATIC_CPUS = "cpu_manager_static"
+"""A capability: the kubelet writes cpusets itself, and its new containers begin with its own: the
+CPUs of best-effort work are not ours to choose there, and the quota holds alone."""
 POD_FIELDS = (
     Field("qos", np.int8, fill=LS),  # place in `agents.isolation.by_class.CLASSES`
     Field("limit", shape=(2,), fill=ABSENT),  # milli, bytes
@@ -76,8 +79,9 @@ def note(state: PartitionState, seat: Seat, record: Inventory, pods: Sequence[Po
 
 def of(record: Inventory, pods: Sequence[PodFact]) -> Machine:
     """The facts of one inventory."""
+    theirs = record.capabilities.get(STATIC_CPUS, False)
     return Machine(
-        topology=_topology(record.topology),
+        topology=None if theirs else _topology(record.topology),
         resctrl=_resctrl(record.resctrl),
         reserved_cpus=_listed(record.reserved_cpus),
         system_cpus=_listed(record.system_cpus),

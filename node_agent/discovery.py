@@ -12,6 +12,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from agents.machine import STATIC_CPUS
 from node_agent import group_rules
 from node_agent.cgroup.layout import Layout
 from node_agent.cgroup.paths import normal_group
@@ -33,8 +34,6 @@ if TYPE_CHECKING:  # an agent that asks nobody does without the weight of a clie
 _LOG = logging.getLogger(__name__)
 RESCAN_US = 1_000_000
 FIRST_S = 3.0
-STATIC_CPUS = "cpu_manager_static"
-"""A capability: the kubelet writes cpusets itself, so nobody else may."""
 
 
 class Discovery:
@@ -177,9 +176,14 @@ class Discovery:
         held = dict.fromkeys(trees, 0)
         for each in found:
             held[each.tree] += each.uid in self._roll.index
-        if self._tree in held and (held[self._tree] or not any(held.values())):
+        most = max(held.values(), default=0)
+        if self._tree in held and (held[self._tree] or not most):
             return self._tree
-        return max(trees, key=lambda tree: held[tree], default=None)
+        best = [tree for tree in trees if held[tree] == most]
+        if most and len(best) > 1:  # what a change of the cgroup driver left behind is empty
+            used = {each.tree for each in found if self._groups.populated(each.group)}
+            best = [tree for tree in best if tree in used] or best
+        return best[0] if best else None
 
     def _best_effort_root(self) -> str | None:
         if self._be_root is not None:

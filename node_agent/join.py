@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from node_agent.cgroup.names import CLASS_OF_KUBERNETES, QOS_OF_CLASS, pod_group
 from node_agent.containers import Container
 from node_agent.inventory import Pod, check_place
 from node_agent.kubelet.cpu_manager import NOTHING, Pinned
-from node_agent.kubelet.facts import KubePod
 from node_agent.kubelet.roll import Roll, spelt
 from node_agent.pod_groups import PodGroup
 from schemas.records import PodFact
+
+if TYPE_CHECKING:
+    from node_agent.kubelet.facts import KubePod
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,8 @@ def _of_kubelets(
     for uid, several in by_uid.items():
         chosen = several[0]
         if len(several) > 1:
-            ours = [each for each in several if each.tree == known.tree] or several
-            chosen = next((each for each in ours if populated(each.group)), ours[0])
+            several.sort(key=lambda each: each.tree != known.tree)  # ours first
+            chosen = next((each for each in several if populated(each.group)), several[0])
         for each in several:
             if each is not chosen:
                 result.refused[each.group] = f"has the uid of {chosen.group!r}"

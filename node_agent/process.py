@@ -77,7 +77,10 @@ async def _live(settings: Settings, layout: Layout, source: Discovery) -> int:
         metrics.serve(agent, settings.metrics_host, settings.metrics_port)
     gc.collect()
     gc.freeze()  # modules and wiring live as long as the process: no collection need look at them
-    return await agent.run()
+    try:
+        return await agent.run()
+    finally:
+        source.stop()
 
 
 if __name__ == "__main__":

@@ -47,6 +47,7 @@ class Kubelet:
     def __init__(self, access: Access) -> None:
         """Raises ValueError for an access that cannot be meant."""
         self._client = Client(access)
+        self.close = self._client.close
         self._asked = 0
         self._reserved_cpus = ""
         self._told: tuple[str, ...] = ()
@@ -77,6 +78,7 @@ class Node:
     def __init__(self, access: Access, node: str) -> None:
         """Raises ValueError for an access that cannot be meant."""
         self._client = Client(access)
+        self.close = self._client.close
         self._node = node
 
     def __call__(self) -> dict[str, Any]:
@@ -91,10 +93,11 @@ def watches(
     """Those who are to be asked, not yet started. Raises ValueError for a URL that is none."""
     kubelet, node_object = None, None
     if said.kubelet:
-        kubelet = Watch("kubelet", Kubelet(access(said, said.kubelet, kubelet=True)), PODS_S)
+        pods = Kubelet(access(said, said.kubelet, kubelet=True))
+        kubelet = Watch("kubelet", pods, PODS_S, end=pods.close)
     if said.api_server:
-        question = Node(access(said, said.api_server, kubelet=False), node)
-        node_object = Watch("API server", question, NODE_S, NODE_SLOWEST_S)
+        about = Node(access(said, said.api_server, kubelet=False), node)
+        node_object = Watch("API server", about, NODE_S, NODE_SLOWEST_S, end=about.close)
     return kubelet, node_object
 
 

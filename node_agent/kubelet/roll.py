@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from node_agent.kubelet.facts import KubePod
+if TYPE_CHECKING:
+    from node_agent.kubelet.facts import KubePod
+
 
 GRACE_US = 30_000_000
 

@@ -30,15 +30,23 @@ class Watch(Generic[T]):
     """One endpoint. ``ask`` raises `KubeError` or ValueError when it has no good answer."""
 
     def __init__(
-        self, name: str, ask: Callable[[], T], every_s: float, slowest_s: float | None = None
+        self,
+        name: str,
+        ask: Callable[[], T],
+        every_s: float,
+        slowest_s: float | None = None,
+        end: Callable[[], None] | None = None,
     ) -> None:
-        """``slowest_s``: how far apart questions grow while none is answered; default: not."""
+        """``slowest_s``: how far apart questions grow while none is answered; default: not.
+        ``end``: called by the thread when it stops.
+        """
         self.name = name
         self.latest: Heard[T] | None = None
         self.error = ""  # why the last question was not answered; empty: it was
         self.errors = 0
         self.answers = 0
         self._ask, self._every_s, self._slowest_s = ask, every_s, slowest_s or every_s
+        self._end = end
         self._told = threading.Condition()
         self._wanted = False
         self._ended = False
@@ -72,6 +80,13 @@ class Watch(Generic[T]):
         return -1.0 if heard is None else time.monotonic() - heard.at_s
 
     def _run(self) -> None:
+        try:
+            self._questions()
+        finally:
+            if self._end is not None:
+                self._end()
+
+    def _questions(self) -> None:
         every_s = self._every_s
         while True:
             every_s = self._every_s if self._once() else min(every_s * 2, self._slowest_s)

@@ -48,8 +48,9 @@ def test_the_allowance_becomes_whole_cpus_over_both_numa_nodes() -> None:
     assert command.terms["cpus"] == 4
 
 
-def test_by_quota_and_without_a_known_topology_no_cpus_are_named() -> None:
-    for text, facts in ((WARM, {}), (BY_SET, {"topology": None})):
+def test_by_quota_or_beside_the_kubelet_s_sets_or_without_topology_no_cpus_are_named() -> None:
+    static = {"capabilities": {"cpu_manager_static": True}}
+    for text, facts in ((WARM, {}), (BY_SET, {"topology": None}), (BY_SET, static)):
         node = Node()
         command = used(world_of(node, text, **facts), node, [1500, 0])
         assert command is not None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import textwrap
 from pathlib import Path
@@ -10,8 +11,8 @@ from node_agent.cgroup.cpulist import parse_cpu_list
 from node_agent.cgroup.layout import Layout, detect
 from node_agent.discovery import Discovery
 from node_agent.inventory import InventoryError
-from node_agent.inventory_file import InventoryFile, load
-from node_agent.inventory_node import NodeFactsError, node_facts
+from node_agent.inventory_file import FILE_BYTES, InventoryFile, load
+from node_agent.inventory_node import HOTPLUG_US, NodeFacts, NodeFactsError, node_facts
 from schemas.records import BurstWish, PodFact
 from tests.node_agent.kernels import KERNELS
 
@@ -170,6 +171,18 @@ POD = "pods:\n  - uid: a\n    cgroup: g/a\n"
         ("best_effort_root: g\n" + POD, "overlaps the best-effort root 'g'"),
         ("best_effort_root: g/a/x\n" + POD, "overlaps the best-effort root"),
         ("best_effort_root: ..\n", "best_effort_root: group path"),
+        ("node: {third_party_cpu_milli: -1}", "third_party_cpu_milli: -1 is outside"),
+        ("node: {cpu_ratios: {}}", "cpu_ratios: expected a list of CPU models"),
+        ("node: {cpu_ratios: [{model: x}]}", r"cpu_ratios\[0\].base: missing"),
+        ("node: {cpu_ratios: [{base: 1000}]}", r"cpu_ratios\[0\].model: missing"),
+        ("node: {cpu_ratios: [{model: x, base: 999}]}", "base: 999 is outside 1000 .. 5000"),
+        ("groups: {}", "groups: expected a list of groups"),
+        ("groups: [{qos: BE}]", r"groups\[0\].match: missing; name a pattern"),
+        ("groups: [{match: /}]", r"groups\[0\].match: group path '/' names the hierarchy root"),
+        ("groups: [{match: a/../*}]", r"groups\[0\].match: .* contains '\.\.'"),
+        ("groups: [{match: a, base: top}]", "'top' is unknown; allowed: root, kubepods"),
+        ("groups: [{match: a, uid: b}]", "unknown key 'uid'; allowed: match, base"),
+        ("groups: [{match: a, qos: BE, priority_class: prod}]", "contradict each other"),
     ],
 )
 def test_a_wrong_file_is_refused_with_file_key_and_remedy(
@@ -276,6 +289,64 @@ def test_unreadable_file_keeps_the_last_good_one(tmp_path: Path, layout: Layout)
     path.mkdir()
     assert source.poll(1) is first
     assert file_of(source).error
+
+
+def test_a_file_that_is_no_plain_file_or_far_too_large(tmp_path: Path) -> None:
+    path = tmp_path / "i.yaml"
+    os.mkfifo(path)
+    with pytest.raises(InventoryError, match="no plain file"):
+        load(str(path))
+    path.unlink()
+    with path.open("wb") as file:
+        file.truncate(FILE_BYTES + 1)
+    with pytest.raises(InventoryError, match="larger than"):
+        load(str(path))
+
+
+def test_annotations_of_the_file_are_read_as_the_cluster_s_are(
+    tmp_path: Path, layout: Layout
+) -> None:
+    cpu = '{"kubernetes.io/batch-cpu": 7}'
+    given = '{"allocations": [{"priority": "koord-batch", "resources": ' + cpu + "}]}"
+    path = tmp_path / "i.yaml"
+    note = "node.koordinator.sh/thirdPartyAllocations"
+    path.write_text(f"node:\n  annotations:\n    {note}: '{given}'\n")
+    record = from_file(str(path), layout).poll(0).record
+    assert (record.third_party_cpu_milli, record.annotations) == (7, {})
+    path.write_text(path.read_text() + "  third_party_cpu_milli: 9\n")
+    assert from_file(str(path), layout).poll(0).record.third_party_cpu_milli == 9
+
+
+def test_the_ratio_of_this_model(tmp_path: Path) -> None:
+    root = tmp_path / "k"
+    shutil.copytree(KERNELS / "v2-ubuntu", root)
+    (root / "proc/cpuinfo").write_text("model name : Old\n")
+    path = tmp_path / "i.yaml"
+    path.write_text(
+        "node: {cpu_ratios: [{model: Old, base: 1000, turbo: 1100}, {model: '*', base: 2000}]}"
+    )
+    assert from_file(str(path), detect(str(root))).poll(0).record.cpu_ratio_permille == 1000
+    (root / "proc/cpuinfo").write_text("model name : New\n")
+    assert from_file(str(path), detect(str(root))).poll(0).record.cpu_ratio_permille == 2000
+
+
+def test_cpus_that_come_and_go_are_noticed_within_a_second(tmp_path: Path) -> None:
+    root = tmp_path / "k"
+    shutil.copytree(KERNELS / "v2-ubuntu", root)
+    facts = NodeFacts("n", detect(str(root)))
+    first = facts.look(0, None)
+    online = root / "sys/devices/system/cpu/online"
+    online.write_text("0-3\n")
+    assert facts.look(HOTPLUG_US - 1, None) is first
+    second = facts.look(HOTPLUG_US, None)
+    assert (second.cpu_capacity_milli, facts.changes) == (4000, 1)
+    online.write_text("\n")
+    assert facts.look(2 * HOTPLUG_US, None) is second
+    assert "no online CPU" in facts.error
+    online.write_text("0-7\n")
+    assert facts.look(3 * HOTPLUG_US, None).cpu_capacity_milli == 8000
+    assert (facts.changes, facts.error) == (2, "")
+    assert facts.look(3 * HOTPLUG_US + 1, "kubepods/besteffort") is not first
 
 
 def test_a_pod_that_says_no_class_is_online(tmp_path: Path) -> None:

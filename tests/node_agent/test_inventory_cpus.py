@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from node_agent.cgroup.layout import detect
-from node_agent.inventory_cpus import resctrl, topology
+from node_agent.inventory_cpus import resctrl, topology, zone_places, zones
 from node_agent.inventory_node import node_facts
-from schemas.records import CpuTopology, ResctrlFacts
+from schemas.records import CpuTopology, ResctrlFacts, Zone
 
 
 def cpus(base: Path, places: dict[int, tuple[int, int]], nodes: dict[int, str]) -> str:
@@ -36,6 +36,35 @@ def test_without_numa_all_is_one_node_and_without_a_file_nothing_is_known(tmp_pa
     base = cpus(tmp_path, {0: (0, -1), 1: (0, -1)}, {})
     assert topology(base, (0, 1)) == CpuTopology((0, 1), (0, 0), (0, 0), (0, 0))
     assert topology(base, (0, 1, 2)) is None
+
+
+def memory(base: Path, sizes: dict[int, str]) -> None:
+    for node, text in sizes.items():
+        (base / f"sys/devices/system/node/node{node}/meminfo").write_text(
+            f"Node {node} MemTotal:       {text}\nNode {node} MemFree:          1 kB\n"
+        )
+
+
+def test_each_numa_node_is_a_zone_also_one_of_memory_alone(tmp_path: Path) -> None:
+    base = cpus(tmp_path, {}, {0: "0-3", 10: "", 2: "4-7"})
+    memory(tmp_path, {0: "1000 kB", 10: "4 kB", 2: "2000 kB"})
+    found = zones(base, (0, 1, 2, 5))
+    assert found == (
+        Zone("node0", 3000, 1000 * 1024), Zone("node2", 1000, 2000 * 1024), Zone("node10", 0, 4096),
+    )  # fmt: skip
+    assert zone_places(found) == {0: 0, 2: 1, 10: 2}
+
+
+def test_one_numa_node_or_one_that_does_not_say_its_memory_makes_no_zones(tmp_path: Path) -> None:
+    assert zones(str(tmp_path), (0,)) == ()
+    base = cpus(tmp_path / "one", {}, {0: "0-3"})
+    memory(tmp_path / "one", {0: "1000 kB"})
+    assert zones(base, (0,)) == ()
+    base = cpus(tmp_path / "two", {}, {0: "0", 1: "1"})
+    memory(tmp_path / "two", {0: "1000 kB"})
+    assert zones(base, (0, 1)) == ()
+    memory(tmp_path / "two", {1: "many kB"})
+    assert zones(base, (0, 1)) == ()
 
 
 def caches(base: Path, schemata: str, vendor: str = "GenuineIntel") -> str:

@@ -42,7 +42,7 @@ class Kubelet(ThreadingHTTPServer):
         self.scheme = "https" if tls else "http"
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            self.authority.issue_cert(NAME).configure_cert(context)
+            self.authority.issue_cert(NAME, "localhost").configure_cert(context)
             if mutual:
                 self.clients.configure_trust(context)
                 context.verify_mode = ssl.CERT_REQUIRED

@@ -107,5 +107,5 @@ def test_questions_grow_apart_while_none_is_answered(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(found._told, "wait_for", wait_for)
     monkeypatch.setattr(found, "_once", lambda: len(waits) == 4)
     monkeypatch.setattr(watch, "LEAST_GAP_S", 0.0)
-    found._run()
+    found._questions()
     assert waits == [2.0, 3.0, 3.0, 3.0, 1.0]
