@@ -7,7 +7,7 @@ the answer that the command got before, also across restarts: the journal gives 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
@@ -49,6 +49,7 @@ class Answers:
         pods: tuple[str, ...] = (),
         dry_run: bool = False,
         command_id: str = "",
+        terms: Mapping[str, int] | None = None,
     ) -> Ack:
         """An act of the node itself; no command stands behind it, or none that counts."""
         return self._count(
@@ -65,6 +66,7 @@ class Answers:
                 pods=pods,
                 reason=reason,
                 dry_run=dry_run or self._dry_run,
+                terms=dict(terms or {}),
             )
         )
 

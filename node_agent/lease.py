@@ -10,6 +10,7 @@ and reports back. The rules:
 - When the lease lapses the local law alone holds, under the last ceiling that was granted.
 - Without a policy best-effort work stays at the floor and nobody is evicted. What policy switched
   off on this node is not done, however lately it was ordered.
+- A cut by the reflex bounds what both say, until it is over and the local law has been asked since.
 - Order is (incarnation, offset) per decider: lower is refused, the same command again is a
   duplicate, answered as before and without effect.
 """
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from node_agent.actuators.pods import refusal
-from schemas.policy import Policy
+from schemas.policy import Policy, Reflex
 from schemas.records import Ack, Cause, Command, Lease, PodFact
 
 Order = tuple[int, int]
@@ -30,6 +31,7 @@ ANSWERS_KEPT = 1024
 SIGHTINGS = 8  # of broker time; a few seconds of samples
 LOCAL_SILENT_US = 30_000_000  # no answer of the local law for so long: the floor holds
 OBEYED = ("suppress", "evict_memory", "evict_cpu", "isolate")
+REFLEX = "reflex"  # reason of a bound that nobody but the node's reflex asked for
 NO_ACT = ("dry_run",)  # reasons of a command that is applied by doing nothing
 
 
@@ -80,12 +82,13 @@ class Target:
     """What shall be in force; ``allow_milli`` None: no suppression, original values.
 
     With ``cpus`` best-effort work runs on these and no quota is set; who cannot bind it sets the
-    quota.
+    quota. ``both``: within these CPUs the quota holds too.
     """
 
     allow_milli: int | None
     reason: str
     cpus: tuple[int, ...] = ()
+    both: bool = False
 
 
 @dataclass(slots=True)
@@ -104,6 +107,8 @@ class NodeLease:
     local_cpus: tuple[int, ...] = ()
     local_mono_us: int = 0
     in_force_milli: int | None = None
+    cut_milli: int | None = None  # by the reflex
+    cut_mono_us: int = 0
     evicted_mono_us: int | None = None
     newest: dict[str, Order] = field(default_factory=dict)
     answers: OrderedDict[str, Ack] = field(default_factory=OrderedDict)
@@ -239,14 +244,27 @@ class NodeLease:
             return Target(self.floor_milli, "no_policy")
         if not self.policy.suppress.enabled:
             return Target(None, "suppress_off")
-        floor = max(self.floor_milli, self.policy.suppress.floor_milli)
+        floor = self.floor()
         local, why = self._local(mono_us, floor)
         ceiling = self._ceiling()
         if ceiling < local:
             why = "command" if live else "last_granted" if self.granted_milli else "never_granted"
         cpus = self.granted_cpus if ceiling < local else self.local_cpus if why == "local" else ()
-        by_cpuset = self.policy.suppress.policy == "cpuset"
-        return Target(max(floor, min(ceiling, local)), why, cpus if by_cpuset else ())
+        cpus = cpus if self.policy.suppress.policy == "cpuset" else ()
+        allow = max(floor, min(ceiling, local))
+        cut = self._cut(mono_us, self.policy.reflex)
+        if cut is not None and cut < allow:
+            return Target(max(floor, cut), REFLEX, cpus, both=True)
+        return Target(allow, why, cpus)
+
+    def floor(self) -> int:
+        """What best-effort work always keeps, by this start's settings and the policy."""
+        said = 0 if self.policy is None else self.policy.suppress.floor_milli
+        return max(self.floor_milli, said)
+
+    def on_reflex(self, cut_milli: int, mono_us: int) -> None:
+        """An online pod is held up: nothing above ``cut_milli`` for as long as the policy says."""
+        self.cut_milli, self.cut_mono_us = cut_milli, mono_us
 
     def remember(self, ack: Ack) -> None:
         """Keep an answer, so that the same command gets it again."""
@@ -261,6 +279,13 @@ class NodeLease:
         if self.local_milli is not None:
             return self.local_milli, "local"
         return (self.in_force_milli or floor), "local_cold"
+
+    def _cut(self, mono_us: int, rule: Reflex) -> int | None:
+        """The reflex's bound while it holds; the law, asked since, raises from there by steps."""
+        held = mono_us - self.cut_mono_us < rule.hold_ms * 1000
+        if not rule.enabled or not (held or self.local_mono_us <= self.cut_mono_us):
+            self.cut_milli = None
+        return self.cut_milli
 
     def _ceiling(self) -> int:
         return self.floor_milli if self.granted_milli is None else self.granted_milli

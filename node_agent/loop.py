@@ -1,8 +1,8 @@
 """The node agent's loop: measure, send, decide, obey; one process a node.
 
-Called by `node_agent.cli`. Four things run side by side: the beat (sweep, send, fold, once a
+Called by `node_agent.cli`. Five things run side by side: the beat (sweep, send, fold, once a
 period), the hands (one queue, one item at a time: commands at once, the local law each beat), the
-outbox, and the readers. The beat waits for nothing but its clock.
+reflex between two beats, the outbox, and the readers. The beat waits for nothing but its clock.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from node_agent.lock import lock
 from node_agent.obey import Obey
 from node_agent.originals import Trees
 from node_agent.outbox import Outbox, Parcel
+from node_agent.reflex import Reflex
 from node_agent.sampler import Clock, Sampler
 from node_agent.settings import Settings
 from schemas import codec, packed
@@ -85,6 +86,7 @@ class NodeAgent:
             use_idle=settings.use_idle,
             dry_run=settings.dry_run,
         )
+        self.reflex = Reflex(self.sampler, self.obey, self.mono_us, self._tell)
         self._law = LocalLaw(settings.node)
         self._shelf = PolicyShelf(settings.state_dir / "policies.json")
         for key, record in self._shelf.load():
@@ -125,11 +127,12 @@ class NodeAgent:
         outbox = asyncio.create_task(self.outbox.run(), name="outbox")
         readers = [asyncio.create_task(r.run(), name=n) for n, r in self.readers.items()]
         stopped = asyncio.create_task(stop.wait(), name="stop")
-        tasks: list[asyncio.Task[Any]] = [hands, beat, outbox, stopped, *readers]
+        reflex = asyncio.create_task(self.reflex.run(), name="reflex")
+        tasks: list[asyncio.Task[Any]] = [hands, beat, reflex, outbox, stopped, *readers]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         failed = [t for t in tasks if t.done() and not t.cancelled() and t.exception()]
         try:
-            for task in (beat, *readers):
+            for task in (beat, reflex, *readers):
                 task.cancel()
             if not failed:
                 await self._farewell(hands)
@@ -144,6 +147,7 @@ class NodeAgent:
 
     def close(self) -> None:
         """Give lock and descriptors back."""
+        self.reflex.close()
         self.sampler.close()
         self._journal.close()
         if self._trees is not None:
@@ -187,6 +191,7 @@ class NodeAgent:
         raw = packed.encode(sample)
         self.outbox.put(self._parcel("samples", raw, codec.PACKED_HEADERS, is_sample=True))
         self._follow(self.sampler.census)
+        self.reflex.learn(sample)
         try:
             commands = self._law.fold(raw, sample.mono_us)
         except Exception:

@@ -143,6 +143,22 @@ TABLE: tuple[Row, ...] = (
         lambda a: _one(a.obey.answers.journal_failures),
     ),
     Row(
+        "reflex_cuts",
+        "counter",
+        "Times the reflex cut best-effort work.",
+        (),
+        lambda a: _one(a.reflex.cuts),
+    ),
+    Row("reflex_looks", "counter", "Looks at pods.", (), lambda a: _one(a.reflex.polls)),
+    Row(
+        "reflex_own_limits",
+        "counter",
+        "Pods held up by a quota of their own: nothing was cut.",
+        (),
+        lambda a: _one(a.reflex.own_limits),
+    ),
+    Row("reflex_failures", "counter", "Looks that failed.", (), lambda a: _one(a.reflex.failures)),
+    Row(
         "evicted_pods",
         "counter",
         "Pods killed here.",

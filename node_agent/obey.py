@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from agents import machine
+from agents import machine, reflex
 from agents.cpuset import Pins, without
 from node_agent import originals
 from node_agent.actuators import cpu_quota, evict, pods
@@ -24,7 +24,7 @@ from node_agent.inventory import Census
 from node_agent.inventory_cpus import MILLI_PER_CPU
 from node_agent.isolation import Isolation
 from node_agent.journal import Journal
-from node_agent.lease import NO_ACT, NodeLease, Target, order_of
+from node_agent.lease import NO_ACT, REFLEX, NodeLease, Target, order_of
 from node_agent.originals import Trees
 from schemas.records import Ack, Command, Lease, PodFact
 
@@ -72,6 +72,7 @@ class Obey:
         self._unfinished: _Unfinished | None = None
         self._isolated: tuple[Outcome, str] = ("applied", "")  # what was said last of isolation
         self._isolated_us = 0
+        self._killing = False
 
     def follow(self, census: Census, trees: Trees | None) -> None:
         """The pods now, and the best-effort subtree (None: there is none)."""
@@ -117,6 +118,24 @@ class Obey:
                 if command.decider == "evict_memory":  # for CPU a node kills by order only
                     acks += await self._local_evict(command)
         return acks + self.enforce() + await self._finish() + self._hold_isolation()
+
+    def reflex(self, uid: str, terms: Mapping[str, int]) -> list[Ack]:
+        """An online pod is held up: best-effort work is cut at once, where there is any to cut.
+
+        While a pod is being killed its brakes are off on purpose: the cut is put in force after it.
+        """
+        lease = self.lease
+        before, policy = lease.in_force_milli, lease.policy
+        if before is None or policy is None or before <= lease.floor():
+            return []
+        lease.on_reflex(reflex.cut(before, lease.floor(), policy.reflex), self._mono_us())
+        if self._killing:
+            return []
+        said = dict(terms, before_milli=before)
+        return [
+            replace(ack, pods=(uid,), terms=said) if ack.reason == REFLEX else ack
+            for ack in self.enforce()
+        ]
 
     def enforce(self) -> list[Ack]:
         """Make the kernel say what holds now; acks for what changed or failed."""
@@ -180,7 +199,7 @@ class Obey:
         """
         cpus = without(target.cpus, self._owned)
         bound, instead = self._bind(cpus) if cpus else ((), NO_CPUSET if target.cpus else "")
-        now_milli = self.hold.quota(None if bound else target.allow_milli)
+        now_milli = self.hold.quota(None if bound and not target.both else target.allow_milli)
         if not bound:
             self.hold.unbind()
         else:
@@ -230,12 +249,15 @@ class Obey:
         reason = ""
         for victim in victims:
             self.isolation.let_go(f"{trees.root}/{'/'.join(victim.group)}")
+            self._killing = True
             try:
                 done = await asyncio.to_thread(self._kill, trees, victim)
             except REFUSALS as error:
                 reason = reason_of(error)
                 self.kernel_refusals += 1
                 break
+            finally:
+                self._killing = False
             if not done.empty:
                 reason = "still_populated"
                 break

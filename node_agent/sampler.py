@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -128,6 +129,20 @@ class Sampler:
     def census(self) -> Census | None:
         """The pod set of the latest sweep."""
         return self._census
+
+    @property
+    def pods(self) -> Sequence[GroupFiles]:
+        """Kept descriptors of the pods of the latest sweep, in the order of `census`."""
+        return self._pods
+
+    @property
+    def best_effort(self) -> GroupFiles | None:
+        """Kept descriptors of the best-effort root; None: there is none."""
+        return self._best_effort
+
+    def open_group(self, group: str) -> GroupFiles:
+        """Files of another group, from the same budget of descriptors; the caller closes them."""
+        return GroupFiles(self.layout, group, self._descriptors)
 
     def sweep(self) -> NodeSample:
         """Measure once. Raises what the inventory source raises, and nothing of the kernel's."""

@@ -128,6 +128,7 @@ class Ack:
     pods: tuple[str, ...] = ()
     reason: str = ""
     dry_run: bool = False
+    terms: dict[str, Int64] = field(default_factory=dict)  # of an act of its own
 
 
 @dataclass(frozen=True, slots=True)

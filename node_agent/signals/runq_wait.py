@@ -6,7 +6,8 @@ Each group has a counter of its own that grows by the sum of the sampled threads
 threads / threads sampled. A thread counts from its second reading on and its end takes nothing
 away, so that churn never makes the counter fall. A group whose turn it is not is absent.
 
-Called by `node_agent.sampler`, which owns the one `RunqWait`.
+Called by `node_agent.sampler`, which owns the one `RunqWait`; `node_agent.reflex` keeps a
+`GroupWait` a pod where the kernel has no pressure.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ THREADS_PER_S = 64
 THREADS_PER_GROUP = 16
 SUBGROUPS_PER_GROUP = 32
 RELIST_US = 30_000_000  # how long a list of sub-groups is believed while all of them are there
+SHORT_THREADS = 4  # of a group that is looked at every few tens of milliseconds
+SHORT_RELIST_US = 1_000_000
 LIST_BYTES_MAX = 65_536  # of one list of threads: some 10,000 of them
 _GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 
@@ -117,6 +120,70 @@ class RunqWait:
         """One thread's counter; None: it has ended."""
         data = _read(f"{self._proc}/{tid}/schedstat", READ_BYTES)
         return None if data is None else parse(data)
+
+
+class GroupWait:
+    """One group at short intervals, where the kernel keeps no pressure: a few threads, kept open.
+
+    Its counter grows by the longest wait among them, which is at most the time that passed.
+    """
+
+    __slots__ = ("_at_ns", "_files", "_held", "_proc", "_relist_us", "_total_ns")
+
+    def __init__(self, files: GroupFiles) -> None:
+        self._files = files
+        self._proc = f"{files.layout.root.rstrip('/')}/proc"
+        self._held: dict[int, int] = {}  # thread id -> descriptor
+        self._at_ns: dict[int, int] = {}  # thread id -> its counter
+        self._relist_us = self._total_ns = 0
+
+    def total_us(self, now_us: int) -> int | None:
+        """Microseconds so far; None: no thread to look at."""
+        if now_us >= self._relist_us:
+            self._relist_us = now_us + SHORT_RELIST_US
+            self._relist()
+        longest_ns = 0
+        for tid, descriptor in list(self._held.items()):
+            try:
+                now_ns = parse(os.pread(descriptor, READ_BYTES, 0))
+            except OSError as error:
+                if error.errno not in _GONE:
+                    raise
+                self._drop(tid)
+                continue
+            longest_ns = max(longest_ns, now_ns - self._at_ns.get(tid, now_ns))
+            self._at_ns[tid] = now_ns
+        self._total_ns += longest_ns
+        return self._total_ns // 1000 if self._held else None
+
+    def close(self) -> None:
+        """Give the descriptors back; the counter stays."""
+        for tid in list(self._held):
+            self._drop(tid)
+
+    def _relist(self) -> None:
+        """Other threads, if there are more than are looked at; those that stay keep their count."""
+        place = self._files.layout.place("threads", self._files.group)
+        if place is None:
+            return
+        found: list[int] = []
+        for directory in _subgroups(place.directory):
+            found += _threads(f"{directory}/{place.file}") or []
+        wanted = set(_spread(found, SHORT_THREADS))
+        for tid in self._held.keys() - wanted:
+            self._drop(tid)
+        for tid in wanted - self._held.keys():
+            try:
+                self._held[tid] = os.open(
+                    f"{self._proc}/{tid}/schedstat", os.O_RDONLY | os.O_CLOEXEC
+                )
+            except OSError as error:
+                if error.errno not in _GONE:
+                    raise
+
+    def _drop(self, tid: int) -> None:
+        os.close(self._held.pop(tid))
+        self._at_ns.pop(tid, None)
 
 
 def _spread(threads: list[int], count: int) -> list[int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
+from schemas.policy.acting import Reflex
 from schemas.policy.isolation import (
     BlockIo,
     CoreSched,
@@ -35,7 +36,7 @@ from schemas.policy.sections import (
 from schemas.policy.units import Name, Part
 
 PER_NODE = (
-    "suppress", "evict_memory", "evict_cpu", "capacity", "mid", "margins", "reservation",
+    "suppress", "reflex", "evict_memory", "evict_cpu", "capacity", "mid", "margins", "reservation",
     "interference", "resctrl", "memory_qos", "cpu_burst", "group_identity", "core_sched", "oom",
     "block_io", "network", "system_daemons", "rollout",
 )  # fmt: skip
@@ -50,6 +51,7 @@ class Policy(Part, frozen=True):
     name: Name = "default"
     loop: Loop = Loop()
     suppress: Suppress = Suppress()
+    reflex: Reflex = Reflex()
     evict_memory: EvictMemory = EvictMemory()
     evict_cpu: EvictCpu = EvictCpu()
     capacity: CapacityRule = CapacityRule()

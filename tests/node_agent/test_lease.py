@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from node_agent.lease import SIGHTINGS, BrokerClock, NodeLease, Verdict
-from schemas.policy import EvictCpu, EvictMemory, Policy, Suppress
+from schemas.policy import EvictCpu, EvictMemory, Policy, Reflex, Suppress
 from schemas.records import Ack, Cause, Command, Lease, PodFact
 
 NODE = "n1"
@@ -359,3 +359,44 @@ class Histories(RuleBasedStateMachine):
 
 Histories.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 TestHistories = Histories.TestCase
+
+
+CALM = Policy().reflex.hold_ms * 1000
+
+
+def cut_lease() -> NodeLease:
+    """In force 700 by the local law; cut to 175 at 1 s."""
+    lease = a_lease()
+    lease.on_command(suppress(1, 900), 0, FACTS)
+    lease.on_local(700, 500_000)
+    lease.on_reflex(175, 1_000_000)
+    return lease
+
+
+def test_a_cut_only_lowers_and_holds_until_it_is_over_and_the_law_was_asked_since() -> None:
+    lease = cut_lease()
+    assert (milli(lease, 1_000_000), lease.target(1_000_000).reason) == (175, "reflex")
+    lease.on_command(suppress(2, 100, 1_100_000), 1_100_000, FACTS)
+    assert (milli(lease, 1_100_000), lease.target(1_100_000).reason) == (100, "command")
+    lease.on_command(suppress(3, 900, 1_200_000), 1_200_000, FACTS)
+    assert milli(lease, 1_200_000) == 175
+    assert milli(lease, 1_000_000 + CALM) == 175  # nobody asked the local law since the cut
+    lease.on_local(375, 2_000_000)
+    assert milli(lease, 999_999 + CALM) == 175
+    assert (milli(lease, 1_000_000 + CALM), lease.cut_milli) == (375, None)
+
+
+def test_a_cut_never_goes_below_the_floor_and_dies_with_its_switch() -> None:
+    lease = cut_lease()
+    lease.policy = Policy(suppress=Suppress(floor_milli=200))
+    assert (milli(lease, 1_000_000), lease.floor()) == (200, 200)
+    lease.policy = Policy(reflex=Reflex(enabled=False))
+    assert milli(lease, 1_000_000) == 700
+
+
+def test_where_cpus_are_bound_a_cut_sets_a_quota_within_them() -> None:
+    lease = cut_lease()
+    lease.policy = Policy(suppress=Suppress(policy="cpuset"))
+    lease.on_local(700, 1_100_000, (0, 1))
+    target = lease.target(1_100_000)
+    assert (target.allow_milli, target.cpus, target.both) == (175, (0, 1), True)

@@ -10,7 +10,7 @@ import pytest
 from node_agent.cgroup.handles import Descriptors, GroupFiles
 from node_agent.cgroup.layout import Layout, detect
 from node_agent.signals import runq_wait
-from node_agent.signals.runq_wait import RunqWait
+from node_agent.signals.runq_wait import SHORT_RELIST_US, GroupWait, RunqWait
 
 
 class Tree:
@@ -146,3 +146,23 @@ def test_a_container_that_is_replaced_is_followed(tree: Tree) -> None:
         tree.wait(2, us)
         waits.sweep(tree.groups, us)
     assert waits.sweep(tree.groups, 999) == [50]
+
+
+def test_at_short_intervals_the_longest_wait_of_a_few_kept_threads_counts(tree: Tree) -> None:
+    tree.group("g")
+    tree.threads("g", [1])
+    tree.threads("g/c", [2])
+    tree.wait(1, 50)
+    tree.wait(2, 0)
+    waits = GroupWait(tree.groups[0])
+    assert waits.total_us(0) == 0
+    tree.wait(1, 60)
+    tree.wait(2, 25)
+    assert waits.total_us(1) == 25
+    tree.threads("g/c", [])
+    tree.wait(1, 70)
+    tree.wait(2, 999)
+    assert waits.total_us(SHORT_RELIST_US) == 35  # the thread that left counts no more
+    tree.threads("g", [])
+    assert waits.total_us(2 * SHORT_RELIST_US) is None
+    waits.close()

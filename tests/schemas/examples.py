@@ -118,6 +118,7 @@ EXAMPLES: tuple[Any, ...] = (
         offset=CAUSE.offset,
         asked_milli=12_500,
         in_force_milli=12_500,
+        terms={"before_milli": 13_000, "beyond_permille": 430},
     ),
     Capacity(
         node="node-0001",

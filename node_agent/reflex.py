@@ -1,0 +1,337 @@
+"""Between two samples: watch online pods' own pressure, and cut best-effort work when it jumps.
+
+`node_agent.loop` runs it beside the beat and hands it each sample. Every ``reflex.poll_ms`` of the
+policy it reads, on the sampler's kept descriptors, the stalled time of at most `HOT` pods (those
+that stalled or used most in the last period, and some in turn) and of the groups that hold only
+online pods; the latter only say where to look. `agents.reflex` judges; `node_agent.obey` acts.
+Without best-effort work that runs, or at its floor, there is nothing to take: one counter is read
+every `IDLE_MS`. Where the kernel grants triggers it tells when to look, and looks are as rare.
+Never read: the node's pressure and best-effort work's own (docs/nodes.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from agents.reflex import PERMILLE, Pulse, is_own_limit, wakes_us
+from node_agent.cgroup.handles import GroupFiles, Vanished
+from node_agent.cgroup.paths import overlaps
+from node_agent.cgroup.walk import children
+from node_agent.inventory import Census
+from node_agent.obey import Obey
+from node_agent.pressure_triggers import Triggers
+from node_agent.sampler import Sampler
+from node_agent.signals import cpu_throttling, cpu_usage, psi
+from node_agent.signals.runq_wait import GroupWait
+from schemas.policy import Reflex as Rule
+from schemas.records import Ack, NodeSample
+
+HOT = 8
+IN_TURN = 2  # of these
+SLICES = 4  # at most so many groups that hold only online pods
+IDLE_MS = 200
+RUNS_US = 1_000_000  # best-effort work that used CPU in the last second is running
+SCAN_US = 1_000_000  # a group makes us look at all its pods at most so often
+LIMITED_GROUPS = 16  # of a pod, whose throttled time is looked at
+LONG_AGO_US = -(1 << 62)
+CPU_COLUMN, STALL_COLUMN = "cpu_usage_us", "psi_cpu_some_us"
+
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """One online group: where its stalled time is read, and its pulse."""
+
+    __slots__ = ("files", "pulse", "throttled_us", "uid", "used_us", "waits")
+
+    def __init__(self, uid: str, files: GroupFiles) -> None:
+        self.uid, self.files = uid, files
+        self.pulse = Pulse()
+        self.used_us = self.throttled_us = 0
+        self.waits: GroupWait | None = None  # where the kernel keeps no pressure
+
+    def stalled_us(self, now_us: int) -> int | None:
+        """The counter; None: it cannot be read here. Raises Vanished."""
+        data = self.files.read("psi_cpu", now_us)
+        if data is not None:
+            return psi.total(data, b"some")
+        if self.waits is None:
+            self.waits = GroupWait(self.files)
+        return self.waits.total_us(now_us)
+
+    def cool(self) -> None:
+        """Looked at no longer: what it holds open is given back."""
+        if self.waits is not None:
+            self.waits.close()
+
+
+class Reflex:
+    """The reflex of one node; ``cuts`` and the like are counted for the metrics."""
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        obey: Obey,
+        mono_us: Callable[[], int],
+        tell: Callable[[list[Ack]], None],
+    ) -> None:
+        self.polls = self.cuts = self.own_limits = self.failures = 0
+        self._sampler, self._obey, self._mono_us, self._tell = sampler, obey, mono_us, tell
+        self._usage = _usage_parser(sampler)
+        self._census: Census | None = None
+        self._online: dict[int, Watch] = {}  # by place in the census
+        self._slices: list[Watch] = []
+        self._hot: list[Watch] = []
+        self._turn = 0
+        self._used_us, self._used_at_us = 0, LONG_AGO_US
+        self._ran_us = self._scanned_us = LONG_AGO_US
+        self._triggers: Triggers | None = None
+        self._woken = asyncio.Event()
+
+    async def run(self) -> None:
+        """For the life of the agent. A look that fails is counted, and the next one is tried."""
+        self._triggers = Triggers.open(self._sampler.layout)
+        if self._triggers is not None:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self._triggers.descriptor, self._wake, self._triggers)
+        while True:
+            self._woken.clear()
+            try:
+                pause_ms = self.poll()
+            except Exception:
+                self.failures += 1
+                pause_ms = 1000
+                log.exception("the reflex failed; samples and the law go on without it")
+            await self._pause(pause_ms / 1000)
+
+    async def _pause(self, seconds: float) -> None:
+        """Until the next look, or until a trigger wakes us."""
+        if self._triggers is None:
+            await asyncio.sleep(seconds)
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._woken.wait(), seconds)
+
+    def _wake(self, triggers: Triggers) -> None:
+        triggers.note_fired()
+        self._woken.set()
+
+    def close(self) -> None:
+        """Give back what was opened beside the sampler's descriptors."""
+        if self._triggers is not None:
+            asyncio.get_running_loop().remove_reader(self._triggers.descriptor)
+            self._triggers.close()
+        for watch in self._slices:
+            watch.files.close()
+        for watch in (*self._slices, *self._hot):
+            watch.cool()
+
+    def learn(self, sample: NodeSample) -> None:
+        """What is normal for each online pod, and which pods are hot; once a sample."""
+        policy, census = self._obey.lease.policy, self._sampler.census
+        if policy is None or census is None or not policy.reflex.enabled:
+            return
+        if census is not self._census:
+            self._adopt(census)
+        rule, mono_us = policy.reflex, sample.mono_us
+        stalls, used = sample.pod_columns.get(STALL_COLUMN), sample.pod_columns.get(CPU_COLUMN)
+        ranked: list[tuple[int, int, int]] = []
+        for place, watch in self._online.items():
+            stall_us = stalls[place] if stalls else None
+            share = 0 if stall_us is None else watch.pulse.learn(stall_us, mono_us, rule)
+            now_us = (used[place] if used else None) or 0
+            ranked.append((share, now_us - watch.used_us, place))
+            watch.used_us = now_us
+        chosen = [place for _, _, place in heapq.nlargest(HOT - IN_TURN, ranked)]
+        self._heat([self._online[place] for place in dict.fromkeys((*chosen, *self._in_turn()))])
+        for watch in self._slices:
+            self._learn_now(watch, rule)
+        for watch in self._hot:
+            if watch.waits is not None:
+                self._learn_now(watch, rule)
+        if self._triggers is not None:
+            lasting = [*self._slices, *(self._online[place] for place in chosen)]
+            window_us = self._triggers.window_us
+            self._triggers.arm(
+                {w.files.group: wakes_us(w.pulse.normal_ppm, window_us, rule) for w in lasting}
+            )
+
+    def poll(self) -> int:
+        """One look; milliseconds until the next."""
+        lease, now_us = self._obey.lease, self._mono_us()
+        policy, in_force = lease.policy, lease.in_force_milli
+        if policy is None or not (policy.reflex.enabled and policy.suppress.enabled):
+            return IDLE_MS
+        rule = policy.reflex
+        if in_force is None or in_force <= lease.floor() or not self._runs(now_us, rule):
+            return max(IDLE_MS, rule.poll_ms)
+        self.polls += 1
+        struck = False
+        for watch in self._slices:
+            if self._feel(watch, now_us, rule):
+                struck = True
+                if now_us - self._scanned_us >= SCAN_US:
+                    self._scan(now_us, rule)
+        for watch in self._hot:
+            strikes = self._feel(watch, now_us, rule)
+            if strikes >= rule.polls and not self._is_own_limit(watch):
+                self._cut(watch)
+                break
+            if strikes == 1:
+                watch.throttled_us = throttled_us(watch.files)
+            struck = struck or strikes > 0
+        return rule.poll_ms if struck or self._triggers is None else max(IDLE_MS, rule.poll_ms)
+
+    def _cut(self, watch: Watch) -> None:
+        pulse = watch.pulse
+        terms = {
+            "beyond_permille": pulse.beyond_us * PERMILLE // max(pulse.span_us, 1),
+            "normal_permille": pulse.normal_ppm // PERMILLE,
+            "span_ms": pulse.span_us // 1000,
+            "looks": pulse.strikes,
+        }
+        acks = self._obey.reflex(watch.uid, terms)
+        for other in (*self._slices, *self._hot):
+            other.pulse.calm()
+        if acks:
+            self.cuts += 1
+            self._tell(acks)
+
+    def _runs(self, now_us: int, rule: Rule) -> bool:
+        """Whether best-effort work has used CPU lately; more than the rule's least, that is."""
+        files = self._sampler.best_effort
+        if files is None or files.gone:
+            return False
+        try:
+            data = files.read("cpu_usage", now_us)
+        except Vanished:
+            return False
+        used_us = None if data is None else self._usage(data)[0]
+        if used_us is None:
+            return False
+        passed_us, grown_us = now_us - self._used_at_us, used_us - self._used_us
+        self._used_us, self._used_at_us = used_us, now_us
+        if passed_us < RUNS_US and grown_us * 1000 >= rule.least_milli * passed_us:
+            self._ran_us = now_us
+        return now_us - self._ran_us < RUNS_US
+
+    def _feel(self, watch: Watch, now_us: int, rule: Rule) -> int:
+        """One look at one group; one that is gone, or says nothing, has no strikes."""
+        if watch.files.gone:
+            return 0
+        try:
+            stall_us = watch.stalled_us(now_us)
+        except Vanished:
+            return 0
+        return 0 if stall_us is None else watch.pulse.feel(stall_us, now_us, rule)
+
+    def _scan(self, now_us: int, rule: Rule) -> None:
+        """Some group of online pods stalls: those pods that stall most since the sample are hot."""
+        self._scanned_us = now_us
+        ranked: list[tuple[int, int]] = []
+        for place, watch in self._online.items():
+            if watch in self._hot or watch.files.gone or watch.waits is not None:
+                continue
+            try:
+                stall_us = watch.stalled_us(now_us)
+            except Vanished:
+                continue
+            if stall_us is not None and watch.pulse.suspect(stall_us, now_us, rule):
+                ranked.append((watch.pulse.beyond_us, place))
+        worst = [self._online[place] for _, place in heapq.nlargest(IN_TURN, ranked)]
+        self._heat([*self._hot[: HOT - len(worst)], *worst])
+
+    def _heat(self, hot: list[Watch]) -> None:
+        for watch in self._hot:
+            if watch not in hot:
+                watch.cool()
+        self._hot = hot
+
+    def _in_turn(self) -> list[int]:
+        """The next pods whose turn it is, hot or not."""
+        places = list(self._online)
+        first, self._turn = self._turn, self._turn + IN_TURN
+        if not places:
+            return []
+        return [places[(first + i) % len(places)] for i in range(min(IN_TURN, len(places)))]
+
+    def _learn_now(self, watch: Watch, rule: Rule) -> None:
+        now_us = self._mono_us()
+        try:
+            stall_us = None if watch.files.gone else watch.stalled_us(now_us)
+        except Vanished:
+            return
+        if stall_us is not None:
+            watch.pulse.learn(stall_us, now_us, rule)
+
+    def _is_own_limit(self, watch: Watch) -> bool:
+        """Stopped by a quota of its own since the first strike: that is no contention."""
+        grown_us = throttled_us(watch.files) - watch.throttled_us
+        if not is_own_limit(grown_us, watch.pulse.beyond_us):
+            return False
+        self.own_limits += 1
+        watch.pulse.calm()
+        return True
+
+    def _adopt(self, census: Census) -> None:
+        """Other pods: those that stay keep what is known of them."""
+        self._census = census
+        known = {watch.files: watch for watch in self._online.values()}
+        pods = zip(census.record.pods, self._sampler.pods, strict=True)
+        self._online = {
+            place: known.get(files) or Watch(fact.uid, files)
+            for place, (fact, files) in enumerate(pods)
+            if fact.qos != "BE"
+        }
+        self._heat([watch for watch in self._hot if watch in self._online.values()])
+        wanted = slices(census)
+        for watch in self._slices:
+            if watch.files.group not in wanted:
+                watch.files.close()
+        kept = {watch.files.group: watch for watch in self._slices if watch.files.group in wanted}
+        self._slices = [
+            kept.get(group) or Watch("", self._sampler.open_group(group)) for group in wanted
+        ]
+
+
+def slices(census: Census) -> list[str]:
+    """Groups right above online pods that hold no best-effort work; at most `SLICES`, by size."""
+    held: dict[str, int] = {}
+    for fact, group in zip(census.record.pods, census.groups, strict=True):
+        above = group.rpartition("/")[0]
+        if fact.qos != "BE" and above:
+            held[above] = held.get(above, 0) + 1
+    root = census.be_root
+    alone = [group for group in held if root is None or not overlaps(group, root)]
+    return sorted(alone, key=lambda group: (-held[group], group))[:SLICES]
+
+
+def throttled_us(files: GroupFiles) -> int:
+    """Time in which quotas of the pod and of its containers stopped it, so far; read when asked."""
+    place = files.layout.place("cpu_stat", files.group)
+    if place is None:
+        return 0
+    parse = cpu_throttling.parse_v1 if place.version == 1 else cpu_throttling.parse_v2
+    found = [place.directory]
+    for directory in found:
+        found += [f"{directory}/{name}" for name in children(directory)]
+        if len(found) >= LIMITED_GROUPS:
+            break
+    total_us = 0
+    for directory in found[:LIMITED_GROUPS]:
+        try:
+            total_us += parse(Path(f"{directory}/{place.file}").read_bytes())[0] or 0
+        except OSError:  # a container that ended
+            continue
+    return total_us
+
+
+def _usage_parser(sampler: Sampler) -> Callable[[bytes], tuple[int | None, ...]]:
+    hierarchy = sampler.layout.hierarchy("cpuacct")
+    v1 = hierarchy is not None and hierarchy.version == 1
+    return cpu_usage.parse_v1 if v1 else cpu_usage.parse_v2

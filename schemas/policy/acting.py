@@ -1,0 +1,25 @@
+"""Sections of the policy on how a node acts: at once, by itself, between two samples.
+
+Read by `schemas.policy.document`; `node_agent.reflex` takes the values as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from schemas.policy.units import Milli, Part, Percent, Permille, PositiveMs
+
+
+class Reflex(Part, frozen=True):
+    """An online pod is held up while best-effort work runs: cut it now, ask the law later."""
+
+    enabled: bool = True
+    poll_ms: Annotated[int, Meta(ge=20, le=1000)] = 50
+    polls: Annotated[int, Meta(ge=2, le=20)] = 2  # in a row, before anything is done
+    stall_permille: Permille = 200  # of the time, beyond what is normal for the pod
+    normal_ms: PositiveMs = 30_000  # what is normal follows so slowly
+    least_milli: Milli = 50  # best-effort work that uses less is not the cause
+    keep_percent: Percent = 25  # of the bound in force, at each cut; never below the floor
+    hold_ms: PositiveMs = 3_000  # after the last cut nothing is raised
