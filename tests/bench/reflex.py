@@ -82,6 +82,7 @@ class Bench:
     def at_rest(self) -> None:
         """Under the law's bound for a while; ends at any phase of the agent's looks."""
         begins = time.monotonic()
+        until(lambda: self.agent.quota_milli() >= FLOOR_MILLI, "the law's bound", 60.0)
         while time.monotonic() - begins < REST_S + time.monotonic_ns() % 7 / 100:
             if self.agent.quota_milli() < FLOOR_MILLI:
                 begins = time.monotonic()
@@ -123,14 +124,14 @@ class Bench:
 
 
 @contextmanager
-def staged(folder: Path, *, cpu_idle: bool) -> Iterator[Bench]:
+def staged(folder: Path, policy: str = POLICY, *, cpu_idle: bool) -> Iterator[Bench]:
     """Groups, service, job and agent for the time of a measurement."""
     layout = detect()
     remove_stale(layout, NAME)
     with Groups(f"{NAME}-{os.getpid()}", layout) as groups:
         web, batch = groups.pod("online", "web"), groups.pod("besteffort", "batch")
         options = () if cpu_idle else ("--no-cpu-idle",)
-        agent = Lone(groups, folder, POLICY, *options)
+        agent = Lone(groups, folder, policy, *options)
         agent.inventory.write_text(
             f"best_effort_root: {groups.be_root}\n"
             f"pods:\n- {{uid: web, qos: LS, cgroup: {web}}}\n"
