@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def report(state: PartitionState, view: TickView, out: list[Output]) -> None:
-    """Counts of nodes: all, silent, ill (of those that speak), and evictions they want."""
+    """Counts of nodes: all, silent, ill (of those that speak), and evictions they want; of pods
+    those that break a rule.
+    """
     nodes, speaks = state.nodes, ~view.silent
     wanted = nodes["evictions_wanted"].take(view.rows)
     record = PartitionHealth(
@@ -23,6 +25,7 @@ def report(state: PartitionState, view: TickView, out: list[Output]) -> None:
         nodes=len(view.rows),
         silent=int(np.count_nonzero(view.silent)),
         ill=int(np.count_nonzero((nodes["ill"].take(view.rows) > 0) & speaks)),
+        pods_against_rules=int(np.add.reduce(nodes["claims"][view.rows, 0], dtype=np.int64)),
         evictions_wanted=int(np.add.reduce(np.where(speaks, wanted, 0), dtype=np.int64)),
     )
     key = f"partition/{state.partition}".encode()

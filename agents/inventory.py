@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import law, machine, predict
+from agents import claims, law, machine, predict
 from agents.classes import HIGH, HOST, MID, priority_of, roles_of
 from agents.eviction import worth
 from agents.lending.reserved import reserved, said_cpu_milli
@@ -165,6 +165,7 @@ def _facts(state: PartitionState, row: int, pods: tuple[PodFact, ...]) -> None:
     )
     arena["numa"][here] = [_mask(pod) for pod in pods]
     worth.note(arena, here, pods)
+    claims.note(state, here, pods)
     arena["priority"][here] = [max(-LARGEST, min(priority_of(pod), LARGEST)) for pod in pods]
 
 

@@ -1,8 +1,8 @@
 """What a pod may claim: legal pairs of QoS and priority class, and what an update may not change.
 
-Asked by whoever admits pods to a fleet. Rules: koordinator
-`pkg/webhook/pod/validating/cluster_colocation_profile.go`. Raw values are compared: a pod that
-says nothing of itself is bound by nothing.
+`agents.claims` asks for every pod of an inventory, which says no updates; whoever admits pods asks
+with the pod before. Rules: koordinator `pkg/webhook/pod/validating/cluster_colocation_profile.go`.
+Raw values are compared: a pod that says nothing of itself is bound by nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ FORBIDDEN: dict[Qos, frozenset[PriorityClass]] = {
     "LSR": frozenset({"", "mid", "batch", "free"}),
 }
 """Priority classes, as said, that do not go with a QoS, as said."""
+COMBINATION = "qos_priority_combination"
+WHOLE_CORES = ("cpu_request_integer", "cpu_request_required")
+RULES = (COMBINATION, *WHOLE_CORES)
+"""What a pod can be asked by itself; other rules ask for its batch requests or the pod before."""
 PINNED: tuple[Qos, ...] = ("LSR", "LSE")
 """QoS classes that own whole cores."""
 
@@ -44,7 +48,7 @@ def violations(
     if (new.batch_cpu_milli or new.batch_memory_bytes) and new.qos_raw != "BE":
         broken.add("batch_requires_be")
     if new.priority_raw in FORBIDDEN.get(new.qos_raw, ()):
-        broken.add("qos_priority_combination")
+        broken.add(COMBINATION)
     if new.qos_raw in PINNED:
         if new.cpu_milli <= 0:
             broken.add("cpu_request_required")

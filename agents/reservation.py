@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agents import law, predict, windows
+from agents import claims, law, predict, windows
 from agents.classes import HIGH, HOST
 from agents.log import Output
 from agents.table import ABSENT, Array, Bools, Field, Ints
@@ -113,7 +113,8 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
     begin = 0
     for i, at in enumerate(chosen.tolist()):
         seat = view.seats[at]
-        record = _record(view, seat, i, by_unit[:, :, begin : end[i]].tolist(), figures)
+        rules = claims.by_rule(state, seat)
+        record = _record(view, seat, i, by_unit[:, :, begin : end[i]].tolist(), figures, rules)
         begin = end[i]
         key = seat.name.encode()
         out.append(Output("reservations", key, record, view.cause.offset, seat.name, "reservation"))
@@ -164,8 +165,9 @@ def _node_lines(
 
 
 def _record(
-    view: TickView, seat: Seat, i: int, pods: list[list[list[int]]], figures: dict[str, Any]
-) -> Reservation:
+    view: TickView, seat: Seat, i: int, pods: list[list[list[int]]], figures: dict[str, Any],
+    rules: dict[str, list[str]],
+) -> Reservation:  # fmt: skip
     ranks = figures["ranks"]
     cpu, memory = figures["totals"][0][i], figures["totals"][1][i]
     system, left, stays = (figures[name][i] for name in ("system", "left", "stays"))
@@ -186,6 +188,7 @@ def _record(
         pods=seat.uids,
         pod_cpu_milli=dict(zip(LINES, pods[0], strict=True)),
         pod_memory_bytes=dict(zip(LINES, pods[1], strict=True)),
+        pods_against_rules=rules,
     )
 
 

@@ -8,19 +8,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents import inventory, law, predict
+from agents import claims, inventory, law, predict
 from agents.emit import cause_of, decision
 from agents.eviction.node import note_ack
 from agents.log import Output, SideRecord, TickEntry
-from agents.state import lent_sum
+from agents.state import Seat, lent_sum
+from agents.table import ABSENT
 from schemas.errors import BadPolicy
 from schemas.policy import published
-from schemas.records import FLEET_KEY, Ack, FleetFacts, Inventory, LedgerEntry, PolicyRecord
+from schemas.records import (
+    FLEET_KEY,
+    Ack,
+    Cause,
+    FleetFacts,
+    Inventory,
+    LedgerEntry,
+    PolicyRecord,
+)
 
 if TYPE_CHECKING:
     from agents.state import PartitionState
 
 POLICY_NAME = "default"
+Line = tuple[str, str, dict[str, int]]
+"""Node ("": all), reason and figures of one line in the audit log."""
 SCHEDULERS_KEPT = 16
 """Schedulers that may lend on one node."""
 
@@ -31,34 +42,45 @@ def admit(state: PartitionState, entry: TickEntry, out: list[Output]) -> None:
     for name, offset in entry.tick.side.items():
         if offset > state.side.get(name, -1):
             state.side[name] = offset
-    versions: list[tuple[str, int]] = []
+    lines: list[Line] = []
     refused: set[str] = set()
+    noted: dict[str, Seat] = {}  # nodes whose pods may be others now
     for record in sorted(entry.side, key=lambda r: (r.topic, r.partition, r.offset)):
         name = f"{record.topic}/{record.partition}"
         if before.get(name, -1) < record.offset <= state.side.get(name, -1):
             before[name] = record.offset
-            _apply(state, record, versions, refused)
-    if versions:
-        outcome = tuple(said for said, _ in versions)
-        columns = {"version": [version for _, version in versions]}
-        cause = cause_of(state, entry.offset, state.log_ms)
-        decision(cause, "health", ("",) * len(versions), outcome, columns, out)
-    nodes = tuple(sorted(refused))
-    if nodes:
-        cause = cause_of(state, entry.offset, state.log_ms)
-        decision(cause, "health", nodes, ("node_policy_refused",) * len(nodes), {}, out)
+            _apply(state, record, lines, refused, noted)
+    lines += [(node, "node_policy_refused", {}) for node in sorted(refused)]
+    seats = [seat for seat in noted.values() if state.seats.get(seat.name.encode()) is seat]
+    lines += claims.changed(state, seats)
+    if lines:
+        _tell(cause_of(state, entry.offset, state.log_ms), lines, out)
+
+
+def _tell(cause: Cause, lines: list[Line], out: list[Output]) -> None:
+    """All lines as one record, because a tick's outputs are told apart by their decider."""
+    nodes, outcome, figures = zip(*lines, strict=True)
+    names = dict.fromkeys(name for one in figures for name in one)
+    columns = {name: [one.get(name, ABSENT) for one in figures] for name in names}
+    decision(cause, "health", nodes, outcome, columns, out)
 
 
 def _apply(
-    state: PartitionState, side: SideRecord, versions: list[tuple[str, int]], refused: set[str]
-) -> None:
+    state: PartitionState, side: SideRecord, lines: list[Line], refused: set[str],
+    noted: dict[str, Seat],
+) -> None:  # fmt: skip
     record = side.record
     if side.topic == "inventory":
         if _inventory(state, side.key, record):
             refused.add(record.node)
+        seat = state.seats.get(side.key)
+        if seat is not None:
+            noted[seat.name] = seat
     elif side.topic == "policies":
         if isinstance(record, PolicyRecord) and side.key == POLICY_NAME.encode():
-            versions.append((_policy(state, record, refused), record.version))
+            said = _policy(state, record, refused)
+            lines.append(("", said, {"version": record.version}))
+            noted.update((seat.name, seat) for seat in state.seats.values())
     elif side.topic == "fleet":
         if isinstance(record, FleetFacts) and side.key == FLEET_KEY and _newer(state, record):
             state.facts, state.facts_ms = record, state.log_ms

@@ -18,6 +18,7 @@ import numpy as np
 from agents import (
     burst,
     capacity,
+    claims,
     evict_cpu,
     evict_memory,
     fold,
@@ -51,7 +52,7 @@ _NO_CONTENT = ("node.start", "node.room", "node.policy_no", "node.isolate_looked
 _MODULES = (
     inventory, law, fold, windows, suppress, evict_memory, evict_cpu, capacity, reservation,
     interference,
-    machine, suppress_cpuset, burst, isolate,
+    machine, suppress_cpuset, burst, isolate, claims,
 )  # fmt: skip
 NODE_FIELDS = tuple(field for module in _MODULES for field in module.NODE_FIELDS)
 POD_FIELDS = tuple(field for module in _MODULES for field in module.POD_FIELDS)

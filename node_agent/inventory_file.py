@@ -57,6 +57,7 @@ from typing import Any, NamedTuple, get_args
 
 import yaml
 
+from agents.pod_rules import FORBIDDEN
 from node_agent import plain_file
 from node_agent.cgroup.paths import GroupPathError
 from node_agent.cpu_ratio import Ratio, Ratios
@@ -93,7 +94,8 @@ _POD = (
 )  # fmt: skip
 _GROUP = ("match", "base", *(key for key in _POD if key not in _OWN))
 _AMOUNTS = ("cpu_milli", "memory_bytes")
-_CONTRADICTIONS = {("BE", "prod"), ("LSR", "mid"), ("LSR", "batch"), ("LSR", "free")}
+_CONTRADICTIONS = {qos: classes - {""} for qos, classes in FORBIDDEN.items()}
+"""Of classes that were said: what was left out follows from the QoS."""
 
 
 class FileState(NamedTuple):
@@ -260,7 +262,8 @@ def _facts(keys: Keys, key: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     for name, allowed in _CLASSES:
         if name in entry:
             found[name] = keys.choice(f"{key}.{name}", entry[name], allowed)
-    if (found.get("qos"), found.get("priority_class")) in _CONTRADICTIONS:
+    found["qos_said"] = "qos" in entry
+    if found.get("priority_class") in _CONTRADICTIONS.get(found.get("qos", ""), ()):
         raise keys.wrong(
             key,
             f"qos {found['qos']} and priority_class {found['priority_class']} contradict each"

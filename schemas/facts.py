@@ -53,6 +53,7 @@ class PodFact:
     recoverable: bool | None = None  # its work begins anew by itself; None: nobody knows
     checkpointed: bool = False  # its work goes on from where it was saved
     retries_left: Int64 = -1  # -1: nobody knows; 0: the work is lost for good
+    qos_said: bool = False  # by the pod itself; else it follows from what Kubernetes makes of it
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,6 +185,7 @@ class Reservation:
     pods: tuple[str, ...] = ()
     pod_cpu_milli: dict[str, list[Int64]] = field(default_factory=dict)
     pod_memory_bytes: dict[str, list[Int64]] = field(default_factory=dict)
+    pods_against_rules: dict[str, list[str]] = field(default_factory=dict)  # rule -> uids
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +231,7 @@ class PartitionHealth:
     silent: Int64
     ill: Int64
     evictions_wanted: Int64
+    pods_against_rules: Int64 = 0  # whose QoS, class and request do not go together
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ RULES = {
     "capacity": "capacity - margins - max(system, reserved) - need of online pods; down at once, "
     "up slowly, held where the number cannot be trusted",
     "isolate": "what policy and class ask for each group of the node, all of it each time",
-    "health": "a policy that may not run changes nothing; the last good one stays",
+    "health": "a policy that may not run changes nothing, the last good one stays; pods that break "
+    "a rule are named, and nothing else",
 }
 """The rule behind each decider, in words."""
 
@@ -55,6 +56,9 @@ REASONS = {
     "policy_of_other_name": "the policy has another name than its key: the last good one stays",
     "node_policy_refused": "what the node's annotation or a label says may not run: the value of "
     "the layers below stays",
+    "pods_break_rules": "their QoS, class and request do not go together; each is treated by its "
+    "QoS and its class as any other",
+    "pods_keep_rules": "none breaks a rule any more",
 }
 """Reason codes in words; of two codes joined, the longest beginning that is known counts."""
 
@@ -181,8 +185,13 @@ def _terms(terms: Mapping[str, int], unit: Callable[[int], str]) -> str:
 
 
 def _health(seen: Seen) -> str:
-    version = seen.terms.get("version")
-    return f"policy on {seen.node}" if version is None else f"policy version {version}"
+    terms = {name: value for name, value in seen.terms.items() if value >= 0}
+    if seen.reason == "pods_break_rules":
+        rules = _terms({k: v for k, v in terms.items() if k not in ("pods", "version")}, str)
+        return f"{terms['pods']} pods on {seen.node} ({rules})"
+    if seen.reason == "pods_keep_rules":
+        return f"pods on {seen.node}"
+    return f"policy version {terms['version']}" if "version" in terms else f"policy on {seen.node}"
 
 
 def _figures(seen: Seen) -> str:

@@ -130,6 +130,7 @@ def kube_pod(pod: wire.Pod) -> KubePod:
         namespace=about.namespace,
         workload=_workload(pod),
         qos=classes.qos,
+        qos_said=bool(classes.qos_raw),
         priority_class=classes.priority_class,
         priority=classes.priority,
         evictable=(

@@ -30,6 +30,7 @@ from schemas.policy.sections import (
     EvictMemory,
     Interference,
     Loop,
+    PodRules,
     ReservationRule,
     Suppress,
 )
@@ -37,8 +38,8 @@ from schemas.policy.units import Name, Part
 
 PER_NODE = (
     "suppress", "reflex", "evict_memory", "evict_cpu", "capacity", "mid", "margins", "reservation",
-    "interference", "resctrl", "memory_qos", "cpu_burst", "group_identity", "core_sched", "oom",
-    "block_io", "network", "system_daemons", "rollout",
+    "interference", "pod_rules", "resctrl", "memory_qos", "cpu_burst", "group_identity",
+    "core_sched", "oom", "block_io", "network", "system_daemons", "rollout",
 )  # fmt: skip
 """Sections that selector entries may change: all that is decided node by node."""
 BY_NODE = tuple(name for name in PER_NODE if name != "rollout")
@@ -60,6 +61,7 @@ class Policy(Part, frozen=True):
     reservation: ReservationRule = ReservationRule()
     prediction: Prediction = Prediction()
     interference: Interference = Interference()
+    pod_rules: PodRules = PodRules()
     blast: Blast = Blast()
     resctrl: Resctrl = Resctrl()
     memory_qos: MemoryQos = MemoryQos()

@@ -107,6 +107,12 @@ class Interference(Part, frozen=True):
     ill_points: Annotated[int, Meta(ge=1, le=60)] = 2  # points of 10 s in a row
 
 
+class PodRules(Part, frozen=True):
+    """Pods whose QoS, class and request do not go together are counted and reported."""
+
+    enabled: bool = True
+
+
 class Blast(Part, frozen=True):
     """How much may go wrong at once, fleet-wide."""
 

@@ -169,6 +169,19 @@ def test_capacity_is_told_with_the_terms_that_were_published(outputs: list[Outpu
     assert "new work is welcome" in line.sentence
 
 
+def test_pods_that_break_a_rule_are_told_by_rule() -> None:
+    half = online("h", qos="LSR", qos_said=True, cpu_request_milli=1500)
+    world = World(POLICY, node := Node("n4", (half, best_effort("b", priority_class="prod"))))
+    at_ms = world.log_ms
+    line = read(list(world.out), "n4", at_ms)["health"]
+    assert line.sentence.startswith(
+        "2 pods on n4 (qos priority combination 1, cpu request integer 1): their QoS, class"
+    )
+    node.pods = (online("a"),)
+    line = read(world.know(node), "n4", at_ms)["health"]
+    assert line.sentence == "pods on n4: none breaks a rule any more."
+
+
 def test_nothing_later_than_the_moment_is_told(outputs: list[Output]) -> None:
     last = end(outputs)
     for at_ms in range(last - 30_000, last, 1_700):
