@@ -11,9 +11,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from node_agent.cgroup.layout import detect
+from node_agent.cgroup.layout import Layout, detect
+from node_agent.containers import UNSAID
 from node_agent.discovery import Discovery
+from node_agent.inventory_file import InventoryFile
+from node_agent.kubelet.cpu_manager import CpuManagerState
 from node_agent.sampler import Sampler
+from tests.node_agent.kubelet.said import Said
 
 KERNELS = Path(__file__).parent.parent / "fixtures" / "kernels"
 ROOTS = {"v2-kind": ("system.slice/docker-*.scope",)}
@@ -42,11 +46,28 @@ def names() -> list[str]:
     return sorted(path.name for path in KERNELS.iterdir() if path.is_dir())
 
 
+def source_of(root: Path, layout: Layout) -> Discovery:
+    """Groups, and what the tree holds of a kubelet's answer, its state and an inventory file."""
+    kubelet, file = root / "kubelet.json", root / "inventory.yaml"
+    said = Said()
+    if kubelet.exists():
+        said.say_raw(kubelet.read_bytes())
+    return Discovery(
+        "node-1",
+        layout,
+        first_rev=1,
+        roots=ROOTS.get(root.name, ()),
+        file=InventoryFile(str(file)) if file.exists() else None,
+        kubelet=said if kubelet.exists() else None,
+        cpu_manager=CpuManagerState(f"{root}/var/lib/kubelet/cpu_manager_state"),
+    )
+
+
 def collect(root: Path) -> dict[str, Any]:
     """All that the collector says of one tree: each column as last measured in ten periods."""
     clock = StepClock()
     layout = detect(str(root))
-    source = Discovery("node-1", layout, first_rev=1, roots=ROOTS.get(root.name, ()))
+    source = source_of(root, layout)
     sampler = Sampler(layout, source, "node-1", clock, boot="b" * 32)
     node_columns: dict[str, int | None] = {}
     pod_columns: dict[str, list[int | None]] = {}
@@ -67,7 +88,13 @@ def collect(root: Path) -> dict[str, Any]:
         "inventory": asdict(census.record),
         "groups": list(census.groups),
         "best_effort_root": census.be_root,
+        "containers": {
+            pod.fact.name: [_said(asdict(each)) for each in pod.containers]
+            for pod in census.pods()
+            if pod.containers
+        },
         "refused": source.refused,
+        "notes": source.joined.notes,
         "sample": head,
         "node_columns": node_columns,
         "pod_columns": pod_columns,
@@ -77,6 +104,12 @@ def collect(root: Path) -> dict[str, Any]:
     }
     sampler.close()
     return found
+
+
+def _said(facts: dict[str, Any]) -> dict[str, Any]:
+    """Without what was not said."""
+    inner = {key: _said(of) if isinstance(of, dict) else of for key, of in facts.items()}
+    return {key: of for key, of in inner.items() if of not in (UNSAID, {}, (), "")}
 
 
 def golden(name: str) -> Path:
