@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # an agent that asks nobody does without the weight of a clie
 _LOG = logging.getLogger(__name__)
 RESCAN_US = 1_000_000
 FIRST_S = 3.0
+TOLD_MAX = 8
 
 
 class Discovery:
@@ -67,7 +68,7 @@ class Discovery:
         self._be_root = None if be_root is None else normal_group(be_root)
         self._kubernetes = kubernetes
         self._kubelet, self._node_object, self._cpu_manager = kubelet, node_object, cpu_manager
-        self._facts = NodeFacts(node, layout)
+        self.facts = NodeFacts(node, layout)
         self._groups = PodGroups(layout)
         self._revisions = Revisions(first_rev)
         self._roll = Roll()
@@ -98,6 +99,10 @@ class Discovery:
         for each in self.watches:
             each.stop()
 
+    def left_out(self) -> int:
+        """How many groups and pods could not be taken."""
+        return len(self.joined.refused) + (0 if self._said is None else self._said.pods.left_out)
+
     def poll(self, mono_us: int) -> Census:
         """Scans at most once in `RESCAN_US`, or when the file has changed.
 
@@ -109,7 +114,10 @@ class Discovery:
         self._scanned_us = mono_us
         try:
             self._census = self._scan(mono_us)
-            self.error = self._facts.error
+            lost = self._lost()
+            if lost and lost != self.error:
+                _LOG.warning("%s", lost)
+            self.error = self.facts.error or lost
         except (OSError, NodeFactsError) as error:
             if self._census is None:
                 raise InventoryError(f"cannot discover pods: {error}") from error
@@ -123,7 +131,7 @@ class Discovery:
         self._hear(found, mono_us)
         self._tree = self._home(found)
         be_root = self._best_effort_root()
-        facts = self._facts.look(mono_us, be_root)
+        facts = self.facts.look(mono_us, be_root)
         wanted = {each.group: wanted_ids(self._roll.index.get(each.uid)) for each in found}
         rules = self._rules if self.file is None else (*self._rules, *self.file.state.rules)
         known = Known(
@@ -148,9 +156,17 @@ class Discovery:
         if self._census is not None and state == self._state:
             return self._census
         self._state = state
+        before = self.joined
         self.joined = join(known, self._groups.populated)
+        _tell(before, self.joined)
         record = self._record(facts, static=known.pinned.static)
         return self._revisions.census(record, self.joined.pods, be_root)
+
+    def _lost(self) -> str:
+        """What is wrong where a kubelet names pods and made no group that is seen here."""
+        if self._tree is not None or not self._kubernetes or not self._roll.index:
+            return ""
+        return "the kubelet names pods, and no kubepods group is seen; mount the host's cgroups"
 
     def _hear(self, found: list[PodGroup], mono_us: int) -> None:
         """Take over an answer of the kubelet; ask for one when there is a pod that it left out."""
@@ -205,3 +221,13 @@ class Discovery:
             said |= self.file.state.node
         capabilities = {**facts.capabilities, STATIC_CPUS: static}
         return replace(facts, capabilities=capabilities, **said)
+
+
+def _tell(before: Joined, now: Joined) -> None:
+    """Log what is newly refused or taken otherwise, a few lines at a time."""
+    for old, new in ((before.refused, now.refused), (before.notes, now.notes)):
+        fresh = [group for group in new if new[group] != old.get(group)]
+        for group in fresh[:TOLD_MAX]:
+            _LOG.warning("group %s %s", group, new[group])
+        if len(fresh) > TOLD_MAX:
+            _LOG.warning("and %d more groups", len(fresh) - TOLD_MAX)

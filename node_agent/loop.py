@@ -19,8 +19,9 @@ from aiokafka import ConsumerRecord
 from node_agent import originals
 from node_agent.authentic import NOBODY_CHECKED, Authentic
 from node_agent.cgroup.layout import Layout
+from node_agent.discovery import Discovery
 from node_agent.inbox import HISTORY_MS, Deliver, Reader
-from node_agent.inventory import Census, InventoryError, InventorySource
+from node_agent.inventory import Census, InventoryError
 from node_agent.journal import Journal
 from node_agent.lease import NodeLease
 from node_agent.local_law import LocalLaw, PolicyShelf
@@ -66,15 +67,14 @@ Item = Said | Lease | Beat | None
 class NodeAgent:
     """All parts of one agent, wired. ``run`` is its life."""
 
-    def __init__(
-        self, settings: Settings, layout: Layout, source: InventorySource, clock: Clock
-    ) -> None:
+    def __init__(self, settings: Settings, layout: Layout, source: Discovery, clock: Clock) -> None:
         """Take the lock. Raises AlreadyRunning, OSError for a bad state directory."""
         self.mono_us = clock.mono_us
         self.beats_late = 0
         self.law_failures = 0
         self._settings, self._layout = settings, layout
         self._lock = lock(settings.state_dir)
+        self.source = source
         self.sampler = Sampler(layout, source, settings.node, clock, period_ms=settings.period_ms)
         self._journal = Journal(settings.state_dir, self.sampler.kernel_boot)
         self._journal.boot(self.sampler.boot, self.mono_us())

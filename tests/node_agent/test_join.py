@@ -15,7 +15,7 @@ from node_agent.inventory import Census, Pod
 from node_agent.inventory_file import InventoryFile
 from node_agent.kubelet import roll
 from node_agent.kubelet.cpu_manager import CpuManagerState
-from node_agent.pod_groups import TURN_US
+from node_agent.pod_groups import TREES_US, TURN_US
 from tests.node_agent.kernels import KERNELS
 from tests.node_agent.kubelet.pods import container, pod
 from tests.node_agent.kubelet.said import Said
@@ -110,6 +110,10 @@ def test_of_a_pod_that_only_its_group_names_nobody_takes_anything(layout: Layout
     pods = by_uid(source.poll(2 * RESCAN_US))
     assert (pods[JOB].fact.name, pods[JOB].fact.evictable) == ("job-1", True)
     assert pods[WEB].fact.name == "web-1"
+    assert source.left_out() == 0
+    kubelet.say(web(IDS[0]), job(), {"metadata": "bad"})
+    source.poll(3 * RESCAN_US)
+    assert source.left_out() == 1
 
 
 def test_a_pod_without_a_group_yet_counts_where_its_group_is_going_to_be(layout: Layout) -> None:
@@ -138,7 +142,12 @@ def test_a_pod_without_a_group_yet_counts_where_its_group_is_going_to_be(layout:
 
 def test_without_a_tree_there_is_no_place_to_come(layout: Layout) -> None:
     make(layout, "system.slice")
-    assert machine(layout, Said(web(), job())).poll(0).record.pods == ()
+    source = machine(layout, Said(web(), job()))
+    assert source.poll(0).record.pods == ()
+    assert "mount the host's cgroups" in source.error
+    make(layout, "kubepods/burstable")
+    assert len(source.poll(TREES_US).record.pods) == 2
+    assert source.error == ""
 
 
 def test_an_answer_that_leaves_pods_out_takes_nobody_away(layout: Layout) -> None:
