@@ -15,20 +15,16 @@ from typing import Annotated, NoReturn
 import orjson
 import typer
 
-from node_agent import originals
 from node_agent import run_options as opt
-from node_agent.cgroup.layout import detect
 from node_agent.cgroup.paths import normal_group
-from node_agent.isolation import release_kept
-from node_agent.journal import Journal, Remembered, recall
-from node_agent.lock import lock
+from node_agent.journal import Remembered, recall
 from node_agent.options import AcceptUnsigned, KeyFolder, MetricsHost, MetricsPort
 from node_agent.settings import KUBELET_DIR, Kubernetes, Settings, parse_period, to_wire
+from node_agent.undo import Undone, forget, undo
 from schemas.names import check_brokers, check_node_name
 from schemas.topics import PREFIX
 
 DEFAULT_STATE_DIR = Path("/var/lib/slackwater")
-ISOLATION = "isolation"  # among best-effort roots, in what release-all says
 KERNEL_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 app = typer.Typer(help="The agent of one machine: measure and obey.", no_args_is_help=True)
@@ -101,37 +97,45 @@ def release_all(
     state_dir: StateDir = DEFAULT_STATE_DIR,
     json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
 ) -> None:
-    """Restore every original value from the journal; for uninstall and after a crash."""
+    """Restore every original value from the journal; after a crash."""
+    done = _undo(state_dir, json=json)
+    raise typer.Exit(0 if done.whole else 1)
+
+
+@app.command()
+def uninstall(
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    json: Annotated[bool, typer.Option("--json", help="One line of JSON.")] = False,
+) -> None:
+    """Restore every original value, then remove what the agent keeps in its folder."""
+    done = _undo(state_dir, json=json)
+    if done.whole:
+        forget(state_dir)
+    raise typer.Exit(0 if done.whole else 1)
+
+
+def _undo(state_dir: Path, *, json: bool) -> Undone:
     _must_exist(state_dir)
-    held = lock(state_dir)
-    del held  # kept until the process ends
-    journal = Journal(state_dir, KERNEL_BOOT.read_text("ascii").strip().replace("-", ""))
-    broken = journal.state.broken_lines
-    roots = sorted(journal.state.originals)
-    refused: dict[str, list[str]] = {}
-    for root in roots:
-        trees = originals.open_trees(detect(), root)
-        refused[root] = originals.release(trees, journal)
-        trees.close()
-    if journal.state.kept:
-        roots.append(ISOLATION)
-        refused[ISOLATION] = release_kept(detect(), journal)
-    journal.close()
+    done = undo(state_dir, KERNEL_BOOT.read_text("ascii").strip().replace("-", ""))
     if json:
-        said = {"released": roots, "refused": refused, "broken_lines": broken}
+        said = {
+            "released": list(done.refused),
+            "refused": done.refused,
+            "broken_lines": done.broken_lines,
+        }
         typer.echo(orjson.dumps(said))
-    else:
-        for root in roots:
-            typer.echo(f"{root}: {', '.join(refused[root]) or 'restored'}")
-        if not roots:
-            typer.echo("nothing to restore")
-        if broken:
-            typer.echo(
-                f"{broken} broken lines in the journal of {state_dir}: some originals may be "
-                "unknown; look at the groups yourself",
-                err=True,
-            )
-    raise typer.Exit(1 if any(refused.values()) or broken else 0)
+        return done
+    for root, reasons in done.refused.items():
+        typer.echo(f"{root}: {', '.join(reasons) or 'restored'}")
+    if not done.refused:
+        typer.echo("nothing to restore")
+    if done.broken_lines:
+        typer.echo(
+            f"{done.broken_lines} broken lines in the journal of {state_dir}: some originals may "
+            "be unknown; look at the groups yourself",
+            err=True,
+        )
+    return done
 
 
 @app.command()

@@ -31,7 +31,7 @@ from node_agent.originals import Trees
 from node_agent.outbox import Outbox, Parcel
 from node_agent.reflex import Reflex
 from node_agent.sampler import Clock, Sampler
-from node_agent.settings import Settings
+from node_agent.settings import POLICIES_NAME, Settings
 from schemas import codec, packed
 from schemas.errors import BadRecord
 from schemas.records import LEASE_KEY, Ack, Command, Lease, PolicyRecord
@@ -88,7 +88,7 @@ class NodeAgent:
         )
         self.reflex = Reflex(self.sampler, self.obey, self.mono_us, self._tell)
         self._law = LocalLaw(settings.node)
-        self._shelf = PolicyShelf(settings.state_dir / "policies.json")
+        self._shelf = PolicyShelf(settings.state_dir / POLICIES_NAME)
         for key, record in self._shelf.load():
             self._law.hear_policy(key, record)
         self.outbox = Outbox(

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+POLICIES_NAME = "policies.json"  # in the state folder: the last policies heard
 MIN_PERIOD_MS, MAX_PERIOD_MS = 100, 10_000
 _UNITS_MS = {"ms": 1, "s": 1000}
 

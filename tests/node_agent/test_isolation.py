@@ -33,7 +33,7 @@ from tests.node_agent.isolation_trees import (
     layout,
     make_tree,
 )
-from tests.node_agent.test_lease import LOG_AHEAD_MS, NODE, suppress
+from tests.node_agent.test_lease import LOG_AHEAD_MS, NODE, renewal, suppress
 
 ASKED = IsolationSettings(
     classes={"BE": {"no_such_knob": 1}},
@@ -234,3 +234,25 @@ def test_r6_what_could_hold_an_online_pod_back_is_on_no_list(tmp_path: Path, fil
         pytest.raises(UnsafePath, match="refusing"),
     ):
         online.write(LS_POD, file, "1", "1")
+
+
+async def test_what_follows_the_load_is_given_back_while_nobody_renews_the_command(
+    tmp_path: Path,
+) -> None:
+    asked = IsolationSettings(
+        pods=("ls",), pod_knobs={"cpu_quota_us": [300_000], "cpu_burst_us": [100_000]}
+    )
+    with started(tmp_path) as node:
+        await node.obey.command(node.isolate(1, asked))
+        assert node.text(f"{LS_POD}/cpu.cfs_quota_us") == "300000"
+        node.now_us += 60_000_000
+        await node.obey.beat([])
+        assert node.text(f"{LS_POD}/cpu.cfs_quota_us") == "200000"
+        assert node.text(f"{LS_POD}/cpu.cfs_burst_us") == "100000"
+        node.obey.renewed(renewal(2, node.now_us))
+        await node.obey.beat([])
+        assert node.text(f"{LS_POD}/cpu.cfs_quota_us") == "300000"
+        node.obey.renewed(renewal(0, node.now_us + 90_000_000))  # older than the command
+        node.now_us += 60_000_000
+        await node.obey.beat([])
+        assert node.text(f"{LS_POD}/cpu.cfs_quota_us") == "200000"
