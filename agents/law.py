@@ -32,8 +32,9 @@ class Laws:
 
     def __init__(self, published: Published | None) -> None:
         self.published = published
-        policy = published.policy if published is not None else Policy()
-        self._found: list[Effective] = [effective(policy, Reach())]
+        # Without a policy no stage holds either: best-effort work stays at its floor.
+        whole = Effective(Policy()) if published is None else effective(published.policy, Reach())
+        self._found: list[Effective] = [whole]
         self._numbers: dict[tuple[bool, Reach], int] = {(False, Reach()): 0}
         self._columns: dict[str, Ints] = {}
 

@@ -23,7 +23,7 @@ LENDING = ("capacity", "mid")
 class Rollout(Part, frozen=True):
     """The stage of a node, and what the pilot may lend."""
 
-    stage: Stage = "expand"
+    stage: Stage = "observe"
     cpu_cap_percent: Percent = 100  # of the node's capacity: never more is lent
     workloads: Annotated[tuple[Workload, ...], Meta(max_length=256)] = ()  # none named: any
 

@@ -21,6 +21,7 @@ from tests.agents.worlds import INCARNATION, MEMORY, PARTITION, Node, World, bes
 COOLDOWN_MS = 20_000
 RULES = """
 name: default
+rollout: {{stage: expand}}
 reservation: {{warm_ms: 0}}
 evict_memory: {{cooldown_ms: 20000}}
 evict_cpu: {{enabled: true, window_ms: 3000, cooldown_ms: 20000}}

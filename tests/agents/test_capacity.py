@@ -13,6 +13,7 @@ from agents import guards
 from schemas.records import Capacity, LedgerEntry, PodFact, PolicyRecord
 from tests.agents.worlds import (
     CAPACITY_MILLI,
+    EXPAND,
     GIB,
     MEMORY,
     PARTITION,
@@ -152,7 +153,7 @@ def test_r3_unknown_pods_hold_like_silence() -> None:
 
 def test_cold_history_holds_at_what_is_lent_and_then_rises_from_there() -> None:
     node = Node()
-    text = "name: default\nreservation: {warm_ms: 10000}\n"
+    text = EXPAND + "reservation: {warm_ms: 10000}\n"
     world = World(text, node)
     found = of(world.tick(1000, lent(700, GIB)), "capacity")
     found += capacities(world, node, 10, milli=[500, 0])
@@ -164,7 +165,7 @@ def test_cold_history_holds_at_what_is_lent_and_then_rises_from_there() -> None:
 
 def test_while_cold_the_offer_follows_what_is_lent_down_as_well() -> None:
     node = Node()
-    world = World("name: default\n", node)
+    world = World(EXPAND, node)
     world.run(node, 3, milli=[500, 0])
     for milli in (700, 300, 0):
         world.tick(1000, lent(milli, GIB))
@@ -211,7 +212,7 @@ def test_a_disabled_rule_withdraws_what_was_offered_once() -> None:
     node = Node()
     world = World(FAST, node)
     world.run(node, 5, milli=[500, 0])
-    off = PolicyRecord("default", 2, "", "name: default\ncapacity: {enabled: false}\n")
+    off = PolicyRecord("default", 2, "", WARM + "capacity: {enabled: false}\n")
     (last,) = of(world.tick(1000, ("policies", 0, b"default", off)), "capacity")
     assert (last.batch_cpu_milli, last.new_work, last.reason) == (0, False, "disabled")
     assert of(world.tick(1000), "capacity") == []

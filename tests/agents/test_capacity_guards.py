@@ -16,6 +16,7 @@ from tests.agents.worlds import CAPACITY_MILLI, GIB, MEMORY, PARTITION, Node, Wo
 
 POLICY = """
 name: default
+rollout: {stage: expand}
 reservation: {warm_ms: 2000}
 capacity: {refresh_ms: 100, change_permille: 0}
 mid: {unallocated_percent: 40}

@@ -23,6 +23,7 @@ from tests.agents.worlds import (
     MEMORY,
     PARTITION,
     START_MS,
+    WARM,
     Node,
     World,
     best_effort,
@@ -31,13 +32,12 @@ from tests.agents.worlds import (
     said,
 )
 
-FAST = "name: default\nreservation: {warm_ms: 0}\n"
 RATE = "raise_permille_per_min: 60000"
 
 
 def text(capacity: str = "", more: str = "") -> str:
     inner = f"{RATE}, {capacity}" if capacity else RATE
-    return f"{FAST}capacity: {{{inner}}}\n{more}"
+    return f"{WARM}capacity: {{{inner}}}\n{more}"
 
 
 def last(world: World, node: Node, seconds: int = 5, **sample: Any) -> Capacity:

@@ -215,7 +215,7 @@ def test_dry_run_says_so_and_credits_nothing() -> None:
 def test_disabled_means_nobody() -> None:
     node = crowded(best_effort("b"))
     world = World(WARM, node)
-    off = PolicyRecord("default", 2, "", "name: default\nevict_memory: {enabled: false}\n")
+    off = PolicyRecord("default", 2, "", WARM + "evict_memory: {enabled: false}\n")
     world.tick(1000, ("policies", 0, b"default", off))
     world.say(node.sample(available=FULL))
     assert evictions(world) == []

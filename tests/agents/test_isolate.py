@@ -18,7 +18,7 @@ from schemas.records import (
     PolicyRecord,
     ResctrlFacts,
 )
-from tests.agents.worlds import GIB, WARM, Node, World, best_effort, of, online, said
+from tests.agents.worlds import EXPAND, GIB, WARM, Node, World, best_effort, of, online, said
 
 IDENTITY = "group_identity: {be: {enabled: true}, ls: {enabled: true}}\n"
 MEMORY = (
@@ -178,7 +178,7 @@ def test_one_switch_off_leaves_the_others() -> None:
 
 def test_in_the_observe_stage_and_a_control_group_nothing_is_set() -> None:
     world, _, _ = started(EVERYTHING)
-    world.tick(1000, policy(EVERYTHING + "rollout: {stage: observe}\n"))
+    world.tick(1000, policy(EVERYTHING.replace(EXPAND, "")))
     (command,) = told(world.out)
     assert command.settings == IsolationSettings()
     kept_out = Node(pods=PODS)

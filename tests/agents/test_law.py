@@ -14,10 +14,20 @@ from agents import law
 from agents.state import PartitionState
 from schemas import policy
 from schemas.records import Capacity, Command, LedgerEntry, PolicyRecord
-from tests.agents.worlds import GIB, PARTITION, Node, World, of, said
+from tests.agents.worlds import (
+    BASE,
+    EXPAND,
+    GIB,
+    INCARNATION,
+    PARTITION,
+    WARM,
+    Node,
+    World,
+    of,
+    said,
+)
 
 POLICY = ("policies", 0, b"default")
-BASE = "name: default\nreservation: {warm_ms: 0}\n"
 EVERYTHING = """
 evict_cpu: {enabled: true}
 resctrl: {be: {enabled: true}}
@@ -28,7 +38,7 @@ block_io: {be: {enabled: true}}
 core_sched: {enabled: true}
 """
 POOLS = (
-    BASE
+    WARM
     + """
 suppress: {threshold_percent: 60}
 nodes:
@@ -75,7 +85,7 @@ def test_columns_follow_entries_annotation_and_labels() -> None:
     )
     know(world, nodes[3], labels={"pool": "pilot", "slackwater.io/suppress.threshold_percent": "9"})
     assert thresholds(world, *nodes) == [60, 50, 7, 9]
-    put(world, BASE + "suppress: {threshold_percent: 61}")
+    put(world, WARM + "suppress: {threshold_percent: 61}")
     assert thresholds(world, *nodes) == [61, 61, 7, 9]
     know(world, nodes[2])
     assert thresholds(world, *nodes) == [61, 61, 61, 9]
@@ -112,7 +122,7 @@ def test_a_canary_reaches_exactly_the_chosen_nodes() -> None:
     world = World(POOLS, *nodes)
     know(world, *nodes[:2], labels={"canary": "yes"})
     know(world, nodes[2], labels={"canary": "no"})
-    new = BASE + "suppress: {threshold_percent: 33}"
+    new = WARM + "suppress: {threshold_percent: 33}"
     put(world, new, canary={"canary": "yes"}, elsewhere=POOLS)
     assert thresholds(world, *nodes) == [33, 33, 60, 60, 60, 60]
     assert world.state.law.suppress.threshold_percent == 60
@@ -124,7 +134,7 @@ def test_r9_a_canary_of_which_one_text_is_bad_leaves_the_last_good_one() -> None
     node = Node()
     world = World(POOLS, node)
     digest = world.state.policy_digest
-    put(world, BASE, canary={"slackwater.io/node": "n0"}, elsewhere="suppress: 3")
+    put(world, WARM, canary={"slackwater.io/node": "n0"}, elsewhere="suppress: 3")
     (line,) = of(world.out, "decisions", "health")
     assert line.outcome == ("policy_refused",)
     assert (thresholds(world, node), world.state.policy_digest) == ([60], digest)
@@ -133,7 +143,7 @@ def test_r9_a_canary_of_which_one_text_is_bad_leaves_the_last_good_one() -> None
 def test_the_control_group_gets_no_command_and_no_capacity() -> None:
     node, control = Node("n0"), Node("n1")
     world = World(None)
-    put(world, f"{BASE}{EVERYTHING}control_group: {{group: control}}")
+    put(world, f"{WARM}{EVERYTHING}control_group: {{group: control}}")
     know(world, node)
     know(world, control, labels={"group": "control"})
     out = play(world, 20, node, control)
@@ -142,12 +152,18 @@ def test_the_control_group_gets_no_command_and_no_capacity() -> None:
     assert {r.node for r in of(out, "reservations")} == {"n0", "n1"}
 
 
-@pytest.mark.parametrize("stage", ["observe", "expand"])
-def test_observe_commands_nothing_in_a_replayed_week(stage: str) -> None:
+@pytest.mark.parametrize("fast_only", [False, True], ids=["centre", "node"])
+@pytest.mark.parametrize("stage", ["", "rollout: {stage: observe}\n", EXPAND])
+def test_observe_is_the_default_and_commands_nothing_in_a_replayed_week(
+    stage: str, fast_only: bool
+) -> None:
     """A week, one sample and tick an hour, memory full at night: no command and no capacity."""
     node = Node()
     loop = "loop: {withdraw_after_ms: 3600000, silent_after_ms: 3599999, forget_after_ms: 7200000}"
-    world = World(f"{BASE}{EVERYTHING}rollout: {{stage: {stage}}}\n{loop}\n", node)
+    world = World(None)
+    world.state = PartitionState(PARTITION, INCARNATION, fast_only=fast_only)
+    put(world, f"{BASE}{EVERYTHING}{stage}{loop}\n")
+    know(world, node)
     acted: set[type] = set()
     for hour in range(7 * 24):
         milli = [hour * 37 % 4000, 2000]
@@ -155,7 +171,8 @@ def test_observe_commands_nothing_in_a_replayed_week(stage: str) -> None:
         sample = node.sample(milli, elapsed_ms=3_599_000, available=available)
         out = [*world.say(sample, 3_599_000), *world.tick(1000)]
         acted |= {type(o.record) for o in out if isinstance(o.record, Command | Capacity)}
-    assert acted == (set() if stage == "observe" else {Command, Capacity})
+    does = {Command} if fast_only else {Command, Capacity}
+    assert acted == (does if stage == EXPAND else set())
     assert world.state.seats[b"n0"].seq == 7 * 24
 
 
@@ -169,7 +186,7 @@ def test_protect_commands_and_lends_nothing() -> None:
 
 def test_a_node_taken_back_from_expand_is_set_free_and_offered_no_more_than_is_lent() -> None:
     node = Node()
-    world = World(BASE, node)
+    world = World(WARM, node)
     play(world, 20, node)
     world.tick(0, ("ledger", PARTITION, b"n0", LedgerEntry("n0", "yarn", 300, GIB)))
     put(world, BASE + "rollout: {stage: observe}")
@@ -209,7 +226,7 @@ def test_an_image_keeps_the_layers() -> None:
     world = World(POOLS, *nodes)
     know(world, nodes[0], labels={"pool": "pilot"})
     know(world, nodes[1], annotations=said_by("suppress: {threshold_percent: 300}"))
-    new = BASE + "suppress: {threshold_percent: 33}"
+    new = WARM + "suppress: {threshold_percent: 33}"
     put(world, new, canary={"slackwater.io/node": "n2"}, elsewhere=POOLS)
     play(world, 3, *nodes)
     twin = World(POOLS)
@@ -242,7 +259,7 @@ control_group: {group: control}
 def test_columns_are_what_each_node_would_get_alone_in_any_order(
     said: list[tuple[dict[str, str], str]], random: Random
 ) -> None:
-    record = PolicyRecord("default", 2, "", BASE, canary={"canary": "yes"}, elsewhere=MANY)
+    record = PolicyRecord("default", 2, "", WARM, canary={"canary": "yes"}, elsewhere=MANY)
     both = policy.published(record)
     nodes = {f"n{i}": layers for i, layers in enumerate(said)}
     expected = {}
@@ -259,7 +276,7 @@ def test_columns_are_what_each_node_would_get_alone_in_any_order(
             labels, annotation = nodes[name]
             know(world, Node(name), labels=labels, annotations=said_by(annotation))
         if part is before:
-            put(world, BASE, canary=record.canary, elsewhere=MANY)
+            put(world, WARM, canary=record.canary, elsewhere=MANY)
     rows = np.array([world.state.seats[name.encode()].row for name in order])
     columns = [
         law.column(world.state, rows, f"suppress.{key}") for key in ("threshold_percent", "enabled")

@@ -18,6 +18,7 @@ from schemas.policy import Policy
 from schemas.records import Capacity, PodFact, PolicyRecord, Reservation, Zone
 from tests.agents.worlds import (
     CAPACITY_MILLI,
+    EXPAND,
     GIB,
     WARM,
     Node,
@@ -295,7 +296,7 @@ def test_another_half_life_begins_anew_and_another_margin_does_not() -> None:
 
 
 def test_the_observing_stage_learns_already() -> None:
-    world = World(ON + "rollout: {stage: observe}\n", node := Node(pods=(pod("a"),)))
+    world = World(ON.replace(EXPAND, ""), node := Node(pods=(pod("a"),)))
     world.run(node, TWO_MINUTES)
     assert column(world, node, "peak")[0][0] > 0
 

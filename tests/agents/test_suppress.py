@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agents.allowance import adjust
 from schemas.records import Command, PolicyRecord
-from tests.agents.worlds import CAPACITY_MILLI, WARM, Node, World, best_effort, of, online
+from tests.agents.worlds import CAPACITY_MILLI, EXPAND, WARM, Node, World, best_effort, of, online
 
 SHARE = CAPACITY_MILLI * 65 // 100
 
@@ -162,7 +162,7 @@ def test_a_node_without_inventory_gets_no_command() -> None:
 def test_a_policy_that_disables_lifts_the_bound_once() -> None:
     node = Node()
     world = settled(node, [4000, 0])
-    off = PolicyRecord("default", 2, "", "name: default\nsuppress: {enabled: false}\n")
+    off = PolicyRecord("default", 2, "", EXPAND + "suppress: {enabled: false}\n")
     world.tick(1000, ("policies", 0, b"default", off))
     world.say(node.sample([4000, 0]))
     assert [(c.allow_milli, c.reason) for c in suppress(world)] == [(CAPACITY_MILLI, "disabled")]

@@ -21,7 +21,10 @@ MEMORY = 32 << 30
 GIB = 1 << 30
 PARTITION = 3
 INCARNATION = 1
-WARM = "name: default\nreservation: {warm_ms: 0}\n"
+EXPAND = "rollout: {stage: expand}\n"
+"""What the sections say is done; a policy without it only observes."""
+BASE = "name: default\nreservation: {warm_ms: 0}\n"
+WARM = BASE + EXPAND
 
 
 def online(uid: str, **more: Any) -> PodFact:

@@ -47,9 +47,11 @@ from tests.streams.fleet_kit import WorkerProcess
 
 MEDIAN_S, LONGEST_S = 20.0, 30.0
 WARM_MS, LOOKBACK_S = 25_000, 10  # a lookback in which the predecessors still spoke
-POLICY = "name: default\ninterference: {history_ms: 30000}\nreservation: {warm_ms: 10000}\n"
+POLICY = (
+    "rollout: {stage: expand}\ninterference: {history_ms: 30000}\nreservation: {warm_ms: 10000}\n"
+)
 LEND_POLICY = (
-    "name: default\n"
+    "rollout: {stage: expand}\n"
     f"reservation: {{warm_ms: {WARM_MS}}}\n"
     "capacity: {raise_permille_per_min: 60000}\n"
 )

@@ -43,7 +43,7 @@ class Plan:
     lease_nodes: int = 12
     lease_pods: int = 10
     lease_speed: float = 60.0
-    policy: str = "name: default\n"
+    policy: str = "rollout: {stage: expand}\n"
     options: tuple[str, ...] = ()  # of each worker
     ready_s: float = 120.0
 

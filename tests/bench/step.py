@@ -30,7 +30,9 @@ PODS = 50
 ONLINE = 30
 CAPACITY_MILLI = 64_000
 MEMORY_BYTES = 256 << 30
-POLICY = "name: default\ninterference: {history_ms: 30000}\nreservation: {warm_ms: 10000}\n"
+POLICY = (
+    "rollout: {stage: expand}\ninterference: {history_ms: 30000}\nreservation: {warm_ms: 10000}\n"
+)
 
 
 class Machine:

@@ -287,7 +287,10 @@ async def measure(
     started: list[subprocess.Popen[bytes]],
 ) -> int:
     settings = WorkerSettings(brokers, PREFIX)
-    policy = "name: default\ninterference: {history_ms: 30000}\nreservation: {warm_ms: 10000}\n"
+    policy = (
+        "rollout: {stage: expand}\n"
+        "interference: {history_ms: 30000}\nreservation: {warm_ms: 10000}\n"
+    )
     await create(brokers, PREFIX, PARTITIONS, 1, policy)
     nodes, pods, rate = options.nodes, options.pods, options.rate
 

@@ -11,7 +11,9 @@ from tests.bench.failover import judge_loss, judge_play, lose_in, play_in
 from tests.bench.failover_stage import Plan
 
 ROUNDS, CALM_S = 2, 3.0
-POLICY = "name: default\ninterference: {history_ms: 20000}\nreservation: {warm_ms: 5000}\n"
+POLICY = (
+    "rollout: {stage: expand}\ninterference: {history_ms: 20000}\nreservation: {warm_ms: 5000}\n"
+)
 
 
 @pytest.mark.slow

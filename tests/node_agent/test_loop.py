@@ -40,6 +40,7 @@ HALF_MILLI = (os.cpu_count() or 1) * 500
 # The floor of half the machine makes the local law say at least that, whatever else runs here.
 POLICY = """
 name: default
+rollout: {stage: expand}
 suppress: {threshold_percent: 100, floor_percent: 50, raise_permille: 1000}
 evict_memory: {threshold_percent: 99, lower_percent: 98}
 """

@@ -26,7 +26,7 @@ from streams.dev_broker import DevBroker
 from streams.topics_admin import create
 
 PARTITIONS = 4
-POLICY = "name: default\n"
+POLICY = "rollout: {stage: expand}\n"
 KINDS: dict[str, type[Any]] = {
     "inventory": Inventory,
     "ledger": LedgerEntry,

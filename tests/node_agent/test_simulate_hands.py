@@ -12,7 +12,7 @@ from node_agent.simulate.hands import Hands
 from node_agent.simulate.law import FleetLaw
 from node_agent.simulate.trace import load
 from node_agent.simulate.world import Said, World
-from schemas.policy import Policy
+from schemas.policy import Policy, Rollout
 from schemas.records import Ack, Cause, Command, Lease, PolicyRecord
 
 GIB = 1 << 30
@@ -136,11 +136,11 @@ def test_journals_are_the_agents_own(tmp_path: Path) -> None:
 def test_the_fleets_own_law_suppresses_a_crowded_node() -> None:
     stage = Stage()
     law = FleetLaw()
-    law.hear("policies", b"default", PolicyRecord("default", 1, "", "name: default\n"))
+    law.hear("policies", b"default", PolicyRecord("default", 1, "", "rollout: {stage: expand}\n"))
     for row, name in enumerate(stage.world.fleet.names):
         law.hear("inventory", name.encode(), stage.world.inventory(row))
     law.tick(stage.now_us)
-    assert law.policy(stage.world.fleet.names[0]) == Policy()
+    assert law.policy(stage.world.fleet.names[0]) == Policy(rollout=Rollout("expand"))
     asked: dict[str, int] = {}
     for _ in range(5):
         stage.now_us += SECOND_US

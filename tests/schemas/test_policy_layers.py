@@ -18,6 +18,7 @@ from schemas.records import PolicyRecord
 SOURCE = "pilot.yaml"
 POOLS = """
 name: default
+rollout: {stage: expand}
 suppress: {threshold_percent: 60}
 control_group: {group: control}
 nodes:
@@ -60,7 +61,8 @@ def test_a_layer_changes_only_the_keys_it_names() -> None:
 
 
 def test_parts_of_a_section_are_laid_key_by_key_too() -> None:
-    text = "nodes: [{name: a, match: {pool: a}, resctrl: {be: {enabled: true, mb_percent: 50}}}]"
+    entry = "{name: a, match: {pool: a}, resctrl: {be: {enabled: true, mb_percent: 50}}}"
+    text = f"{{rollout: {{stage: expand}}, nodes: [{entry}]}}"
     labels = {"pool": "a", "slackwater.io/resctrl.be.mb_percent": "40"}
     found = on(text, labels, "resctrl: {ls: {enabled: true}}").policy.resctrl
     assert (found.be.enabled, found.be.mb_percent, found.be.l3_end_percent) == (True, 40, 30)

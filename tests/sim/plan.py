@@ -11,6 +11,7 @@ WHOLE_WITHIN_MS = 15_000
 
 POLICY = """
 name: default
+rollout: {{stage: expand}}
 loop: {{tick_ms: 1000, command_ttl_ms: {ttl_ms}, silent_after_ms: 3000, withdraw_after_ms: 12000,
   report_ms: 5000, refresh_ms: {refresh_ms}}}
 suppress: {{threshold_percent: {threshold}}}

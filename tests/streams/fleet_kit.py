@@ -111,7 +111,7 @@ class Fleet:
         self._partitioner = DefaultPartitioner()
 
     async def start(self) -> None:
-        await create(self.bootstrap, self.prefix, self.partitions, 1, "name: default\n")
+        await create(self.bootstrap, self.prefix, self.partitions, 1, "rollout: {stage: expand}\n")
         await self._producer.start()
         for node in self.nodes:
             await self.send(

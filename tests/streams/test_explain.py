@@ -27,7 +27,7 @@ from streams.topic_reader import CannotRun, producer, started
 from streams.topics_admin import create, publish
 from tests.agents.worlds import GIB, PARTITION, Node, World, best_effort, online
 
-POLICY = "name: default\nreservation: {warm_ms: 0}\n"
+POLICY = "rollout: {stage: expand}\nreservation: {warm_ms: 0}\n"
 RECORD = PolicyRecord("default", 1, "", POLICY, "ana", "begin")
 PARTITIONS = PARTITION + 1
 
