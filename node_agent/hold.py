@@ -31,7 +31,7 @@ class Hold:
         self._bound: dict[Parts, Cpus] = {}
 
     def quota(self, allow_milli: int | None) -> int:
-        """Let best-effort work use ``allow_milli`` (None: as it was before us); read back.
+        """Let best-effort work use ``allow_milli`` (None: the quota it had before us); read back.
 
         Raises ActuatorFailed when the kernel refuses. A best-effort root that is not there has
         no limit: -1.
@@ -108,8 +108,13 @@ class Hold:
         wanted = cpu_idle.Idle(1, held.weight)
         cpu_idle.apply(cpu, cpu_idle.plan(cpu.version, now, wanted))
 
+    def in_force(self) -> int:
+        """The milli of the best-effort root's quota, whoever set it; -1: no limit."""
+        root = None if self.trees is None else cpu_quota.read(self.trees.cpu, BE_ROOT)
+        return cpu_quota.UNLIMITED if root is None else root.milli
+
     def release(self) -> list[str]:
-        """Every original back; what the kernel refused."""
+        """Every original back, once: then nothing is written; what the kernel refused."""
         self._written.clear()
         self._bound.clear()
         if self.trees is None or self._dry_run:

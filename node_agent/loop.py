@@ -34,6 +34,7 @@ from node_agent.sampler import Clock, Sampler
 from node_agent.settings import POLICIES_NAME, Settings
 from schemas import codec, packed
 from schemas.errors import BadRecord
+from schemas.policy import STAGES, Policy
 from schemas.records import LEASE_KEY, Ack, Command, Lease, PolicyRecord
 from schemas.topics import full_name
 
@@ -41,6 +42,8 @@ INVENTORY_REFRESH_US = 60_000_000
 QUEUE_ITEMS = 1024
 FAREWELL_S = 2.0
 BROKER_TIME_S = 5.0
+POLICY_S = 10.0
+"""The first start of a node waits so long for a policy, its hands still: then there is none."""
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +107,8 @@ class NodeAgent:
         )
         self.authentic.headers("samples", settings.node, [], b"")  # a missing key is said at once
         self._timed = asyncio.Event()
+        self._ruled = asyncio.Event()  # the policy is known, or nobody says one
+        self._stage = ""
         self.readers = {
             "commands": self._reader("commands", self._on_command, settings.node, HISTORY_MS),
             "policies": self._reader("policies", self._on_policy, None, None),
@@ -157,8 +162,9 @@ class NodeAgent:
 
     async def _farewell(self, hands: asyncio.Task[None]) -> None:
         """Finish what the hands hold, restore, and let the last acks go."""
-        await self._queue.put(None)
-        await asyncio.wait([hands], timeout=FAREWELL_S)
+        if self._ruled.is_set():
+            await self._queue.put(None)
+            await asyncio.wait([hands], timeout=FAREWELL_S)
         refused = self.obey.release()
         for reason in refused:
             log.error("original not restored: %s; run `slackwater node release-all`", reason)
@@ -172,7 +178,9 @@ class NodeAgent:
         clock = asyncio.get_running_loop()
         due = clock.time()
         while True:
-            self._offer(Beat(self._measure()))
+            commands = self._measure()
+            if self._ruled.is_set():
+                self._offer(Beat(commands))
             due += period_s
             now = clock.time()
             if now > due:  # a late beat is one long step, not a burst of short ones
@@ -198,8 +206,19 @@ class NodeAgent:
             self.law_failures += 1
             log.exception("the local law failed; best-effort work falls to its floor")
             return None
-        self.obey.lease.policy = self._law.policy
+        self._obey_policy(self._law.policy)
         return commands
+
+    def _obey_policy(self, policy: Policy | None) -> None:
+        """What the hands go by from now on; a new stage is said."""
+        self.obey.lease.policy = policy
+        if policy is None:
+            return
+        self._ruled.set()
+        stage = policy.rollout.stage
+        if stage != self._stage:
+            self._stage = stage
+            log.info("stage %s: %s", stage, STAGES[stage])
 
     def _follow(self, census: Census | None) -> None:
         """A new census: tell everybody; the same one: say it again once a minute."""
@@ -246,6 +265,7 @@ class NodeAgent:
             self._queue.put_nowait(beat)
 
     async def _hands(self) -> None:
+        await self._policy()
         while (item := await self._queue.get()) is not None:
             if isinstance(item, Said):
                 self._tell(await self.obey.command(item.command, history=item.history))
@@ -253,6 +273,18 @@ class NodeAgent:
                 self._tell(self.obey.renewed(item))
             else:
                 self._tell(await self.obey.beat(item.commands))
+
+    async def _policy(self) -> None:
+        """Before the first act: whether anything may be done here is the policy's to say."""
+        try:
+            await asyncio.wait_for(self._ruled.wait(), POLICY_S)
+        except TimeoutError:
+            log.warning(
+                "no policy for %.0f s: best-effort work is held at its floor until one is read; "
+                "`slackwater topics create` writes the first",
+                POLICY_S,
+            )
+            self._ruled.set()
 
     def _tell(self, acks: list[Ack]) -> None:
         for ack in acks:

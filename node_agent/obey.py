@@ -142,10 +142,12 @@ class Obey:
         target = self.lease.target(self._mono_us())
         before = self.lease.in_force_milli
         try:
+            refused = self.hold.release() if target.allow_milli is None else []
             now_milli, instead = self._bound(target)
-            self.hold.idle()
         except REFUSALS as error:
-            return self._refused(error, target)
+            return self._refused(reason_of(error), target)
+        if refused:
+            return self._refused(refused[0], target)
         self._last_failure = ""
         self.lease.in_force_milli = now_milli
         if now_milli != before:
@@ -197,6 +199,8 @@ class Obey:
 
         There is a bound at every moment: the new one is set before the old one is lifted.
         """
+        if target.allow_milli is None:
+            return self.hold.in_force(), ""
         cpus = without(target.cpus, self._owned)
         bound, instead = self._bind(cpus) if cpus else ((), NO_CPUSET if target.cpus else "")
         now_milli = self.hold.quota(None if bound and not target.both else target.allow_milli)
@@ -205,6 +209,7 @@ class Obey:
         else:
             most = len(bound) * MILLI_PER_CPU
             now_milli = most if now_milli == cpu_quota.UNLIMITED else min(now_milli, most)
+        self.hold.idle()
         return now_milli, instead
 
     def _bind(self, cpus: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
@@ -303,10 +308,9 @@ class Obey:
             return []
         return await self._evict(rest.command, rest.source, left)
 
-    def _refused(self, error: Exception, target: Target) -> list[Ack]:
+    def _refused(self, reason: str, target: Target) -> list[Ack]:
         """The kernel said no: said once, tried again each period."""
         self.kernel_refusals += 1
-        reason = reason_of(error)
         said, self._last_failure = reason == self._last_failure, reason
         if not said:
             log.warning("the kernel refuses what is decided: %s; tried again each period", reason)

@@ -18,7 +18,7 @@ from schemas.records import PolicyRecord
 from schemas.topics import full_name
 from streams import policy_gate, policy_text
 from streams.policy_files import inventory_of, read_account, read_match, read_policy
-from streams.policy_gate import Wish
+from streams.policy_gate import Unchanged, Wish
 from streams.topic_reader import CannotRun
 from streams.topics_admin import DEFAULT_POLICY, policy_versions, publish
 from streams.topics_cli import BROKERS, INSTALLED_PREFIX, hush
@@ -69,14 +69,22 @@ def put(
 ) -> None:
     """Check a file and publish it as the next version, on a canary first.
 
-    Refused: a change of the whole fleet at once, an expansion without a positive account, and
-    what changes nothing. The first version of a policy needs no canary.
+    Refused: a change of the whole fleet at once, and an expansion without a positive account.
+    The first version of a policy needs no canary. What holds already is not published again.
     """
     text, policy = read_policy(file, drop_in)
     who = author or _user()
     wish = Wish(who, note, read_match(canary), forced=force, account=read_account(account))
     versions = _versions(brokers, prefix, policy.name)
-    _publish(brokers, prefix, policy_gate.change(versions, text, policy, wish), as_json)
+    try:
+        record = policy_gate.change(versions, text, policy, wish)
+    except Unchanged as same:
+        if as_json:
+            _print(same.record)
+        else:
+            typer.echo(str(same))
+        return
+    _publish(brokers, prefix, record, as_json)
 
 
 @app.command()

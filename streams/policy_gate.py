@@ -20,6 +20,17 @@ from streams.topic_reader import CannotRun
 EXPANDED = "expand"
 
 
+class Unchanged(CannotRun):
+    """What shall be published says what holds already; ``record`` does."""
+
+    def __init__(self, record: PolicyRecord) -> None:
+        super().__init__(
+            f"policy {record.name} version {record.version} says the same already "
+            f"(digest {record.digest}): nothing published"
+        )
+        self.record = record
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """Who wants what changed, and on which nodes first."""
@@ -32,7 +43,10 @@ class Wish:
 
 
 def change(versions: list[PolicyRecord], text: str, policy: Policy, wish: Wish) -> PolicyRecord:
-    """The record that puts ``text`` in force. Raises CannotRun when it may not be published."""
+    """The record that puts ``text`` in force.
+
+    Raises Unchanged when it holds already, CannotRun when it may not be published.
+    """
     newest = newest_good(versions)
     if newest is None:
         if wish.canary:
@@ -150,10 +164,7 @@ def _overruled(objections: list[str], wish: Wish) -> bool:
 
 def _refuse_same(newest: PolicyRecord, policy: Policy, wish: Wish) -> None:
     if newest.canary == wish.canary and digest(_parsed(newest)) == digest(policy):
-        raise CannotRun(
-            f"policy {newest.name} version {newest.version} says the same already "
-            f"(digest {newest.digest}): nothing published"
-        )
+        raise Unchanged(newest)
 
 
 def _record(

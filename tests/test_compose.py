@@ -13,6 +13,7 @@ import pytest
 import typer
 import yaml
 
+from schemas import policy
 from streams.cli import found, load
 from streams.dev_broker.jars import kafka_version
 
@@ -73,12 +74,21 @@ def test_follows_the_compose_specification() -> None:
 
 def test_has_the_whole_loop() -> None:
     assert SERVICES.keys() == {
-        "kafka", "topics", "worker", "fleet", "bridge", "simulate", "prometheus",
+        "kafka", "topics", "policy", "worker", "fleet", "bridge", "simulate", "prometheus",
     }  # fmt: skip
     assert SERVICES["worker"]["deploy"]["replicas"] == 2
     assert SERVICES["kafka"]["healthcheck"]["test"][0] == "CMD"
     assert SERVICES["bridge"]["command"][:4] == ["bridge", "run", "--sink", "dry-run"]
     assert SERVICES["simulate"]["command"][:3] == ["simulate", "--nodes", "50"]
+
+
+def test_its_policy_may_run_and_lets_the_loop_turn() -> None:
+    command, (mount,) = SERVICES["policy"]["command"], SERVICES["policy"]["volumes"]
+    here, there, mode = mount.split(":")
+    assert (command[:3], mode) == (["policy", "put", there], "ro")
+    assert {"--force", "--author", "--note"} <= set(command)
+    read = policy.parse((ROOT / here).read_text(), here)
+    assert (read.name, read.rollout.stage) == ("default", "expand")
 
 
 def test_services_wait_for_services_that_exist() -> None:

@@ -39,7 +39,7 @@ from schemas.policy.lending import CapacityRule, Margins, MidRule, Peak, Predict
 from schemas.policy.placement import ElasticQuota, LoadAware, LowNodeLoad
 from schemas.policy.published import Published, published
 from schemas.policy.reading import MAX_POLICY_BYTES, load, parse
-from schemas.policy.rollout import Rollout, Stage
+from schemas.policy.rollout import STAGES, Rollout, Stage
 from schemas.policy.sections import (
     Blast,
     EvictCpu,
@@ -58,6 +58,7 @@ __all__ = [
     "NAME_LABEL",
     "NAME_PATTERN",
     "PER_NODE",
+    "STAGES",
     "BeResctrl",
     "Blast",
     "BlockIo",

@@ -13,6 +13,13 @@ from msgspec import Meta, structs
 from schemas.policy.units import Part, Percent
 
 Stage = Literal["observe", "protect", "pilot", "expand"]
+STAGES: dict[Stage, str] = {
+    "observe": "measured and reported only, no command, nothing lent",
+    "protect": "suppression, eviction and isolation as the policy says, nothing lent",
+    "pilot": "CPU is lent within the pilot's bounds, no memory",
+    "expand": "all that the policy says",
+}
+"""What is done in each stage, in words for people."""
 Workload = Annotated[str, Meta(min_length=1, max_length=253)]
 MEASURING = ("interference", "prediction", "load_aware", "low_node_load", "elastic_quota")
 """Sections that command nothing and lend nothing: every stage leaves them as they are."""

@@ -18,10 +18,11 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
+from node_agent import loop
 from node_agent.discovery import Discovery
 from node_agent.inbox import partition_of
 from node_agent.inventory_file import InventoryFile
-from node_agent.journal import recall
+from node_agent.journal import NAME, recall
 from node_agent.loop import NodeAgent
 from node_agent.settings import Settings
 from node_agent.workbench.greedy import Greedy
@@ -221,6 +222,53 @@ async def test_r13_clocks_may_lie_commands_are_obeyed_at_once_all_the_same(
     assert quota_milli(groups) == -1
     assert [s.seq for s in centre.samples] == list(range(1, len(centre.samples) + 1))
     assert centre.inventories == 1
+
+
+async def test_a_node_of_a_new_installation_only_observes(
+    centre: Centre, groups: Groups, inventory: Path, tmp_path: Path
+) -> None:
+    """Its first start, before it has read any policy, included: the journal knows of no write."""
+    await topics(centre.broker, centre.prefix, "name: default\n")
+    source = source_of(inventory, groups)
+    agent = NodeAgent(
+        settings_for(centre, tmp_path, inventory), groups.layout, source, LyingClock()
+    )
+    async with centre.at_work():
+        life = asyncio.create_task(agent.run())
+        try:
+            await until(lambda: agent.readers["commands"].connected, 20, "the reader")
+            command = suppress(5, 300)
+            await centre.say(command)
+            await until(lambda: bool(centre.answers(command)), 20, "its ack")
+            assert centre.answers(command)[0].reason == "suppress_off"
+            heard = len(centre.samples)
+            await until(lambda: len(centre.samples) > heard + 5, 20, "samples")
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert await asyncio.wait_for(life, 15) == 0
+    assert quota_milli(groups) == -1
+    assert recall(tmp_path / "state").originals == {}
+    journal = (tmp_path / "state" / NAME).read_bytes()
+    assert b'"original"' not in journal
+
+
+async def test_without_any_policy_the_floor_holds_after_a_while(
+    centre: Centre, groups: Groups, inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "POLICY_S", 2.0)
+    await topics(centre.broker, centre.prefix, "{")
+    source = source_of(inventory, groups)
+    agent = NodeAgent(
+        settings_for(centre, tmp_path, inventory), groups.layout, source, LyingClock()
+    )
+    life = asyncio.create_task(agent.run())
+    try:
+        await until(lambda: agent.outbox.sent > 0, 20, "a sample")
+        await until(lambda: quota_milli(groups) == 10, 20, "the floor")
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert await asyncio.wait_for(life, 15) == 0
+    assert quota_milli(groups) == -1
 
 
 async def test_evictions_by_command_leave_online_pods_alone(

@@ -19,7 +19,7 @@ from node_agent.obey import Obey
 from node_agent.originals import Trees, open_trees
 from node_agent.workbench.greedy import Greedy
 from node_agent.workbench.groups import Groups
-from schemas.policy import EvictCpu, Policy
+from schemas.policy import EvictCpu, Policy, Reach, effective
 from schemas.records import Inventory, PodFact
 from tests.node_agent.kernel import real_groups
 from tests.node_agent.test_lease import FACTS, LOG_AHEAD_MS, NODE, evict, renewal, suppress
@@ -28,6 +28,7 @@ from tests.node_agent.trees import BE, V1_GROUP, NthWrite, group, subtree
 KERNEL = "k" * 32
 PODS = tuple(FACTS.values())
 EVICTING = Policy(evict_cpu=EvictCpu(enabled=True))
+OBSERVING = effective(Policy(), Reach()).policy  # nobody said a stage
 
 
 class Node:
@@ -130,6 +131,37 @@ async def test_r1_silent_brain_holds_through_a_restart_too(node: Node, mount: Pa
     assert quota(mount) == 50_000
     await node.obey.beat([suppress(0, 200)])
     assert quota(mount) == 20_000
+
+
+async def test_a_node_that_observes_writes_nothing_whatever_it_is_told(
+    tmp_path: Path, mount: Path
+) -> None:
+    writes = NthWrite(1, errno.EIO)
+    node = Node(tmp_path, Trees(subtree(mount, 1, writes), None))
+    node.start(OBSERVING)
+    for offset in range(3):
+        await node.obey.beat([suppress(0, 10)])
+        (ack,) = await node.obey.command(suppress(1 + 2 * offset, 500, node.now_us))
+        assert (ack.outcome, ack.reason, ack.in_force_milli) == ("applied", "suppress_off", -1)
+        (ack,) = await node.obey.command(evict(2 + 2 * offset, ("be-1",)))
+        assert (ack.outcome, ack.reason) == ("refused", "switched_off")
+    assert (writes.count, node.journal.state.originals) == (0, {})
+
+
+async def test_taken_back_to_observe_all_is_given_back_once_and_let_go(
+    node: Node, mount: Path
+) -> None:
+    before = {path.name: path.read_text() for path in (mount / BE).iterdir()}
+    await node.obey.beat([suppress(0, 900)])
+    assert (mount / BE / "cpu.idle").read_text() == "1\n"
+    node.start(OBSERVING)
+    (ack,) = await node.obey.beat([])
+    assert (ack.outcome, ack.reason, ack.in_force_milli) == ("local", "suppress_off", -1)
+    assert {path.name: path.read_text() for path in (mount / BE).iterdir()} == before
+    (mount / BE / "cpu.cfs_quota_us").write_text("70000\n")
+    (ack,) = await node.obey.beat([])
+    assert ack.in_force_milli == 700
+    assert quota(mount) == 70_000
 
 
 async def test_lease_raises_a_standing_command_again(node: Node, mount: Path) -> None:

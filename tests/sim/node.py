@@ -78,6 +78,13 @@ class _FakeHold(Hold):
     def unbind(self) -> None:
         """Nothing is bound."""
 
+    def release(self) -> list[str]:
+        self.quota(None)
+        return []
+
+    def in_force(self) -> int:
+        return self._node.kernel.quota_milli
+
     def quota(self, allow_milli: int | None) -> int:
         kernel = self._node.kernel
         wanted = -1 if allow_milli is None else allow_milli
