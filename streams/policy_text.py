@@ -14,8 +14,10 @@ import orjson
 import yaml
 
 from schemas import policy as policies
+from schemas.errors import BadPolicy
 from schemas.policy import ANNOTATION, Policy
 from schemas.records import Inventory, PolicyRecord
+from streams import stages
 
 AUTHOR_WIDTH = 16
 
@@ -29,6 +31,7 @@ class OnNode:
     digest: str
     canary: bool
     stage: str
+    means: str  # the stage, and what to do next
     layers: list[str]
     refused: list[str]
     policy: dict[str, Any]
@@ -41,6 +44,7 @@ def on_node(record: PolicyRecord, inventory: Inventory) -> OnNode:
     policy = both.on(labels)
     reach = policies.reach(policy, labels, inventory.annotations.get(ANNOTATION, ""))
     found = policies.effective(policy, reach)
+    stage = stages.CONTROL if reach.control else found.policy.rollout.stage
     said = msgspec.to_builtins(found.policy)
     for used_up in ("nodes", "control_group"):
         del said[used_up]
@@ -49,7 +53,8 @@ def on_node(record: PolicyRecord, inventory: Inventory) -> OnNode:
         version=record.version,
         digest=both.digest,
         canary=policy is both.trial,
-        stage="control" if reach.control else found.policy.rollout.stage,
+        stage=stage,
+        means=stages.means(stage),
         layers=policies.layers_of(policy, reach),
         refused=list(found.refused),
         policy=said,
@@ -62,6 +67,7 @@ def node_text(found: OnNode) -> str:
     version = f"version {found.version}{canary}, digest {found.digest}"
     head = [
         f"# node {found.node}: {version}, stage {found.stage}",
+        f"# {found.means}",
         f"# layers: {' < '.join(found.layers)}",
         *(f"# refused: {' '.join(each.split())}" for each in found.refused),
     ]
@@ -83,9 +89,13 @@ def where(record: PolicyRecord) -> str:
 
 
 def headline(record: PolicyRecord) -> str:
-    """The first line above a text."""
+    """The lines above a text: the second is missing from one that may not run."""
     by = record.author or "?"
-    return f"# version {record.version}, digest {record.digest}, by {by}{where(record)}"
+    named = f"# version {record.version}, digest {record.digest}, by {by}{where(record)}"
+    try:
+        return f"{named}\n# {stages.told(policies.published(record))}"
+    except BadPolicy:
+        return named
 
 
 def line(record: PolicyRecord) -> str:

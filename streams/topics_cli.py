@@ -15,8 +15,9 @@ import typer
 
 from schemas import codec, generate
 from schemas.errors import BadRecord
+from schemas.policy import Published, parse
 from schemas.topics import BY_NAME, MINUTES, PARTITIONS, PREFIX, full_name
-from streams import topics_admin
+from streams import stages, topics_admin
 from streams.topic_reader import POLL_MS, CannotRun, consumer, partitions_of, started, to_end
 
 app = typer.Typer(help="Create, list, describe and read the topics.", no_args_is_help=True)
@@ -59,7 +60,9 @@ def create(
     made = asyncio.run(topics_admin.create(brokers, prefix, partitions, replication, text))
     for name in made.created:
         typer.echo(f"created {name}")
-    policy = "default policy published" if made.policy_written else "policy kept"
+    policy = "policy kept"
+    if made.policy_written:
+        policy = f"default policy published: {stages.told(Published(parse(text, '')))}"
     installation = made.installation
     typer.echo(
         f"{len(made.created)} created, {len(BY_NAME) - len(made.created)} kept; "

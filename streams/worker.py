@@ -18,7 +18,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 
 from agents.log import Output
 from schemas.records import Installation
-from streams import faust_app, installation
+from streams import faust_app, installation, stages
 from streams.cutter import Cutter
 from streams.engine import Gate, PartitionEngine, Ports
 from streams.health import HealthServer
@@ -67,6 +67,7 @@ class Worker:
             bootstrap_servers=settings.brokers, enable_auto_commit=False, request_timeout_ms=10_000
         )
         self._ends: dict[int, int] = {}
+        self._stage = ""
         self._tasks: set[asyncio.Task[None]] = set()
         self._seeks: dict[int, int] = {}
         self._generation = -1
@@ -335,10 +336,21 @@ class Worker:
                 self.watchdog.pause(monotonic())
             else:
                 self.watchdog.look(now, self._sights())
+            self._say_stage()
             self.metrics.put("live", value=int(not self.why_not_live()))
             if self.watchdog.failing_s(now) > self.settings.stall_grace_s:
                 self._crash = f"stalled: {self.watchdog.why}"
                 self.stop()
+
+    def _say_stage(self) -> None:
+        """At the start and when it changes: why nothing is lent should be no riddle."""
+        states = [e.state for e in self.engines.values() if e.open and e.state is not None]
+        for state in [each for each in states if each.tick_ms >= 0][:1]:
+            published = state.laws.published
+            told = stages.NO_POLICY if published is None else stages.told(published)
+            if told != self._stage:
+                self._stage = told
+                log.info("%s", told)
 
     async def _find_ends(self) -> None:
         owned = {

@@ -13,7 +13,7 @@ from msgspec import Meta, structs
 from schemas.policy.units import Part, Percent
 
 Stage = Literal["observe", "protect", "pilot", "expand"]
-STAGES: dict[Stage, str] = {
+STAGES: dict[str, str] = {
     "observe": "measured and reported only, no command, nothing lent",
     "protect": "suppression, eviction and isolation as the policy says, nothing lent",
     "pilot": "CPU is lent within the pilot's bounds, no memory",

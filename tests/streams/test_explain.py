@@ -16,9 +16,9 @@ from agents import capacity_record, suppress
 from agents.eviction.plan import ALLOCATABLE, FEATURES, USAGE
 from agents.log import Output
 from schemas import codec
-from schemas.records import Capacity, Cause, Command, Decision, FleetFacts, PolicyRecord
+from schemas.records import Capacity, Cause, Command, Decision, FleetFacts, Inventory, PolicyRecord
 from schemas.topics import full_name
-from streams import explain_cli, explain_victims
+from streams import explain_cli, explain_victims, stages
 from streams.dev_broker import DevBroker
 from streams.explain import Reading, clock, told
 from streams.explain_words import REASONS, RULES, because
@@ -252,6 +252,23 @@ def slackwater(broker: DevBroker, prefix: str, *arguments: str) -> Result:
     return CliRunner().invoke(explain_cli.app, list(arguments), env=environment)
 
 
+def test_of_a_node_that_only_observes_it_says_so_and_which_command_comes_next(
+    broker: DevBroker, prefix: str
+) -> None:
+    async def install() -> None:
+        await create(broker.bootstrap, prefix, PARTITIONS, None, "name: default")
+        seen = Inventory("n1", 1, 8000, 1 << 30)
+        await publish(broker.bootstrap, full_name(prefix, "inventory"), b"n1", seen)
+
+    asyncio.run(install())
+    done = slackwater(broker, prefix, "n1")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("n1 now: stage observe: measured and reported only, no command")
+    assert "next: `slackwater policy put FILE --canary LABEL=VALUE`" in done.stdout
+    said = json.loads(slackwater(broker, prefix, "n1", "--json").stdout)
+    assert (said["decisions"], said["stage"]) == ([], stages.means("observe"))
+
+
 def test_explain_reads_the_partition_of_the_node(
     broker: DevBroker, prefix: str, outputs: list[Output]
 ) -> None:
@@ -270,5 +287,6 @@ def test_explain_reads_the_partition_of_the_node(
     before = slackwater(broker, prefix, node, "--at", "1999-01-01T00:00:00")
     assert isinstance(before.exception, CannotRun)
     assert "no decision about node n4" in str(before.exception)
+    assert words.stdout.startswith("n4 now: it has no inventory; the fleet: stage expand: ")
     other = slackwater(broker, prefix, "a/b")
     assert isinstance(other.exception, CannotRun)

@@ -66,6 +66,16 @@ def test_files_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
     assert "No such file" in nowhere.refused("policy", "check", str(tmp_path / "none"))
 
 
+def test_a_new_installation_observes_and_says_what_comes_next(
+    broker: DevBroker, prefix: str
+) -> None:
+    new = Slackwater(broker.bootstrap, prefix)
+    observes = "stage observe: measured and reported only, no command, nothing lent; next: `"
+    assert f"default policy published: {observes}" in new.good("topics", "create")
+    shown = new.good("policy", "show").splitlines()[1]
+    assert shown.startswith(f"# {observes}slackwater policy put FILE --canary LABEL=VALUE`")
+
+
 def test_put_counts_versions_and_keeps_the_history(sw: Slackwater, write: Write) -> None:
     first = sw.good("policy", "history", "--json")
     assert [json.loads(line)["version"] for line in first.splitlines()] == [1]
@@ -198,6 +208,7 @@ nodes:
     assert shown.splitlines()[0].startswith("# node n1: version 2, digest ")
     assert shown.splitlines()[0].endswith("stage protect")
     assert "# layers: cluster < nodes[0] a < label slackwater.io/suppress.floor_milli" in shown
+    assert "# stage protect: suppression, eviction and isolation as the policy says" in shown
     assert "# refused: label slackwater.io/suppress.floor_milli: suppress.floor_milli is" in shown
     found = json.loads(sw.good("policy", "show", "n1", "--json"))
     assert found["policy"]["suppress"]["threshold_percent"] == 50

@@ -17,13 +17,13 @@ from agents.log import LAW_VERSION, Entry, Output
 from agents.state import PartitionState
 from agents.step import step
 from schemas import codec
-from schemas.records import LedgerEntry, Tick
+from schemas.records import LEASE_KEY, LedgerEntry, Tick
 from schemas.topics import full_name
-from streams import engine
+from streams import engine, stages
 from streams.checker import check
 from streams.dev_broker import DevBroker
 from streams.settings import WorkerSettings
-from streams.topics_admin import installation_of
+from streams.topics_admin import create, installation_of
 from streams.worker import Worker
 from tests.streams.fleet_kit import (
     Fleet,
@@ -289,6 +289,27 @@ async def test_sigterm_ends_in_order_and_soon(
                 worker.signal(signal.SIGTERM)
                 await until(lambda: worker.process.poll() is not None, 8, "ended")
             assert worker.process.returncode == 0
+
+
+async def test_a_new_installation_is_observed_and_the_log_says_so(
+    broker: DevBroker, prefix: str, tmp_path: Path
+) -> None:
+    await create(broker.bootstrap, prefix, 2, 1, "name: default\n")
+
+    async def on(topic: str) -> list[Any]:
+        return await read_all(broker.bootstrap, full_name(prefix, topic), 2)
+
+    async def reported() -> bool:
+        return bool(await on("reservations"))
+
+    async with fleet(broker.bootstrap, prefix) as one:
+        with WorkerProcess(broker.bootstrap, prefix, tmp_path / "a") as worker:
+            async with sending(one):
+                said = stages.means("observe")
+                await until(lambda: said in " ".join(worker.text.split()), 30, "the stage")
+                await until(reported, 30, "reports")
+    assert {record.key for record in await on("commands")} == {LEASE_KEY}
+    assert await on("capacity") == []
 
 
 async def test_without_topics_it_says_what_to_run(
