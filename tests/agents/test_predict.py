@@ -345,7 +345,7 @@ def test_a_rule_that_makes_no_sense_is_refused(key: str) -> None:
 
 SLOW = "loop: {report_ms: 1000, silent_after_ms: 30000, tick_ms: 10000}\n"
 SHORT = (
-    "name: default\n" + SLOW + "capacity: {refresh_ms: 1000, raise_permille_per_min: 60000}\n"
+    EXPAND + SLOW + "capacity: {refresh_ms: 1000, raise_permille_per_min: 60000}\n"
     "reservation: {warm_ms: 0, short_model: %s}\n"
     "prediction: {enabled: true, cold_start_ms: %d, short_price: %d}\n"
 )

@@ -46,6 +46,7 @@ CPUS = os.cpu_count() or 1
 FLOOR_MILLI = CPUS * 500
 POLICY = """
 name: default
+rollout: {stage: expand}
 suppress: {threshold_percent: 100, floor_percent: 50, raise_permille: 1000}
 reflex: {hold_ms: 1000}
 evict_memory: {enabled: false}
