@@ -28,7 +28,10 @@ from node_agent.pod_groups import PodGroup, PodGroups
 from schemas.records import Inventory
 
 if TYPE_CHECKING:  # an agent that asks nobody does without the weight of a client
+    from collections.abc import Mapping
+
     from node_agent.kubelet.ask import KubeletSaid
+    from node_agent.kubelet.facts import KubePod
     from node_agent.kubelet.watch import Watch
 
 _LOG = logging.getLogger(__name__)
@@ -73,6 +76,9 @@ class Discovery:
         self._revisions = Revisions(first_rev)
         self._roll = Roll()
         self._said: KubeletSaid | None = None
+        self._found: list[PodGroup] = []
+        self._named: Mapping[str, KubePod] = {}
+        self._wanted: dict[str, frozenset[str]] = {}
         self._strangers: set[str] = set()
         self._tree: str | None = None
         self._state: tuple[object, ...] | None = None
@@ -132,17 +138,20 @@ class Discovery:
         self._tree = self._home(found)
         be_root = self._best_effort_root()
         facts = self.facts.look(mono_us, be_root)
-        wanted = {each.group: wanted_ids(self._roll.index.get(each.uid)) for each in found}
+        if found != self._found or self._roll.index is not self._named:
+            index = self._roll.index
+            self._wanted = {each.group: wanted_ids(index.get(each.uid)) for each in found}
+            self._found, self._named = found, index
         rules = self._rules if self.file is None else (*self._rules, *self.file.state.rules)
         known = Known(
-            groups=found,
+            groups=self._found,
             roll=self._roll,
             others=group_rules.facts(rules, be_root, self._tree, self._groups.children),
             written=() if self.file is None else self.file.state.pods,
             be_root=be_root,
             tree=self._tree,
             pinned=NOTHING if self._cpu_manager is None else self._cpu_manager.look(),
-            containers=self._groups.containers(wanted, mono_us),
+            containers=self._groups.containers(self._wanted, mono_us),
             zones=zone_places(facts.zones),
         )
         heard = None if self._node_object is None else self._node_object.latest
@@ -153,9 +162,10 @@ class Discovery:
             self._roll.index,
             None if self.file is None else self.file.state,
         )
-        if self._census is not None and state == self._state:
+        same = state == self._state
+        self._state = state  # the new objects: the next comparison stops at their identity
+        if self._census is not None and same:
             return self._census
-        self._state = state
         before = self.joined
         self.joined = join(known, self._groups.populated)
         _tell(before, self.joined)

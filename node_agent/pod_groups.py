@@ -19,6 +19,7 @@ from node_agent.cgroup.walk import children
 
 TREES_US = 30_000_000
 TURN_US = 10_000_000
+HURRY_US = 1_000_000
 TREE_DEPTH_MAX = 6  # how deep a kubepods tree may be nested (kind: a node within a container)
 TREE_GROUPS_MAX = 10_000
 CONTAINERS_MAX = 256
@@ -36,10 +37,10 @@ class PodGroup(NamedTuple):
 
 @dataclass(slots=True)
 class _Listed:
-    """Groups of one pod's containers by id, when they were read, and for whom."""
+    """Groups of one pod's containers by id, until when that holds, and for whom it was read."""
 
     found: tuple[tuple[str, str], ...]
-    read_us: int
+    due_us: int
     wanted: frozenset[str]
     since_us: int
 
@@ -52,6 +53,9 @@ class PodGroups:
         self._layout = layout
         self._trees_us: int | None = None
         self._listed: dict[str, _Listed] = {}
+        self._wanted: dict[str, frozenset[str]] | None = None
+        self._due_us = 0  # when the next list is to be read
+        self._found: dict[str, tuple[tuple[str, str], ...]] = {}
 
     def children(self, group: str) -> list[str]:
         """Names of the groups directly below, sorted."""
@@ -72,12 +76,18 @@ class PodGroups:
     def containers(
         self, wanted: dict[str, frozenset[str]], mono_us: int
     ) -> dict[str, tuple[tuple[str, str], ...]]:
-        """(id, group) of the containers of each pod's group; ``wanted``: ids that it should have.
-
-        Pods that are not asked for are forgotten.
+        """(id, group) of the containers of each pod's group; ``wanted``: ids that it should have,
+        the same object while nothing of it has changed. Pods not asked for are forgotten.
         """
+        if wanted is self._wanted and mono_us < self._due_us:
+            return self._found
+        self._wanted = wanted
         self._listed = {group: self._list(group, ids, mono_us) for group, ids in wanted.items()}
-        return {group: listed.found for group, listed in self._listed.items()}
+        self._due_us = min((each.due_us for each in self._listed.values()), default=mono_us)
+        found = {group: listed.found for group, listed in self._listed.items()}
+        if found != self._found:
+            self._found = found
+        return self._found
 
     def populated(self, group: str) -> bool:
         """Whether a process runs in the group or below it."""
@@ -95,18 +105,17 @@ class PodGroups:
 
     def _list(self, group: str, wanted: frozenset[str], mono_us: int) -> _Listed:
         known = self._listed.get(group)
-        if known is not None:
-            since_us = known.since_us if wanted == known.wanted else mono_us
-            missing = not wanted <= {each for each, _ in known.found}
-            hurry = missing and mono_us - since_us < TURN_US
-            if not hurry and mono_us - known.read_us < TURN_US:
-                return _Listed(known.found, known.read_us, wanted, since_us)
-        else:
-            since_us = mono_us
+        since_us = mono_us
+        if known is not None and known.wanted == wanted:
+            if mono_us < known.due_us:
+                return known
+            since_us = known.since_us
         names = self.children(group)[:CONTAINERS_MAX]
         ids = ((container_id(name), f"{group}/{name}") for name in names)
         found = tuple((each, below) for each, below in ids if each is not None)
-        return _Listed(found, mono_us, wanted, since_us)
+        missing = not wanted <= {each for each, _ in found}
+        hurry = missing and mono_us - since_us < TURN_US
+        return _Listed(found, mono_us + (HURRY_US if hurry else TURN_US), wanted, since_us)
 
     def _pods(self, tree: str) -> Iterator[PodGroup]:
         for name in self.children(tree):

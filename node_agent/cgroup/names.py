@@ -12,6 +12,7 @@ where systemd writes the dashes of a uid as underscores, and a scope is ``cri-co
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from schemas.records import Qos
 
@@ -20,6 +21,8 @@ CLASS_OF_KUBERNETES = {"BestEffort": "besteffort", "Burstable": "burstable", "Gu
 """The directory of each class below the tree; guaranteed pods have none of their own."""
 QOS_OF_CLASS: dict[str, Qos] = {"besteffort": "BE", "burstable": "LS", "": "LSR"}
 """What a pod of that directory is taken for, when nobody says more."""
+KEPT = 4096
+"""Names of directories whose meaning is remembered: they are listed once a second."""
 _POD = re.compile(r"(?:^|-)pod(?P<uid>[0-9a-f][0-9a-f_-]+)(?:\.slice)?$")
 _CONTAINER = re.compile(
     r"^(?:(?:cri-containerd|crio|docker|libpod)-)?(?P<id>[0-9a-f]{12,64})(?:\.scope)?$"
@@ -33,12 +36,14 @@ def is_tree(name: str) -> bool:
     return _TREE.match(name) is not None
 
 
+@lru_cache(KEPT)
 def pod_uid(name: str) -> str | None:
     """The uid in a pod's directory name; a static pod's is its config hash."""
     match = _POD.search(name)
     return None if match is None else match["uid"].replace("_", "-")
 
 
+@lru_cache(KEPT)
 def class_name(name: str) -> str | None:
     """``besteffort`` or ``burstable`` when the directory is that of a class."""
     match = _CLASS.search(name)
