@@ -13,10 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agents.machine import STATIC_CPUS
-from node_agent import group_rules
 from node_agent.cgroup.layout import Layout
 from node_agent.cgroup.paths import normal_group
-from node_agent.group_rules import GroupRule
+from node_agent.group_rules import GroupRule, RuleGroups
 from node_agent.inventory import Census, InventoryError, Revisions
 from node_agent.inventory_cpus import zone_places
 from node_agent.inventory_file import InventoryFile
@@ -73,6 +72,7 @@ class Discovery:
         self._kubelet, self._node_object, self._cpu_manager = kubelet, node_object, cpu_manager
         self.facts = NodeFacts(node, layout)
         self._groups = PodGroups(layout)
+        self._matched = RuleGroups()
         self._revisions = Revisions(first_rev)
         self._roll = Roll()
         self._said: KubeletSaid | None = None
@@ -146,7 +146,7 @@ class Discovery:
         known = Known(
             groups=self._found,
             roll=self._roll,
-            others=group_rules.facts(rules, be_root, self._tree, self._groups.children),
+            others=self._matched.look(rules, be_root, self._tree, self._groups.children),
             written=() if self.file is None else self.file.state.pods,
             be_root=be_root,
             tree=self._tree,

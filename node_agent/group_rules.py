@@ -6,7 +6,7 @@ make those that do: YARN containers, services of the host. `node_agent.discovery
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
@@ -69,18 +69,28 @@ class GroupRule:
         return replace(self.like, uid=container_id(name) or group, name=name, qos=qos)
 
 
-def facts(
-    rules: Iterable[GroupRule],
-    be_root: str | None,
-    tree: str | None,
-    children: Callable[[str], list[str]],
-) -> dict[str, PodFact]:
-    """Group -> fact; where several rules fit the first counts."""
-    found: dict[str, PodFact] = {}
-    for rule in rules:
-        for group in rule.groups(tree, children):
-            if group not in found:
-                fact = rule.fact(group, be_root)
+class RuleGroups:
+    """What the rules match, asked once a second: the same facts while the groups are the same."""
+
+    def __init__(self) -> None:
+        self._key: tuple[object, ...] = ()
+        self._facts: dict[str, PodFact] = {}
+
+    def look(
+        self,
+        rules: tuple[GroupRule, ...],
+        be_root: str | None,
+        tree: str | None,
+        children: Callable[[str], list[str]],
+    ) -> dict[str, PodFact]:
+        """Group -> fact; where several rules fit the first counts."""
+        matched = [(rule, group) for rule in rules for group in rule.groups(tree, children)]
+        key = ([group for _, group in matched], rules, be_root)
+        if key != self._key:
+            self._key = key
+            self._facts = {}
+            for rule, group in matched:
+                fact = None if group in self._facts else rule.fact(group, be_root)
                 if fact is not None:
-                    found[group] = fact
-    return found
+                    self._facts[group] = fact
+        return self._facts
