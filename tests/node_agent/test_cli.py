@@ -15,7 +15,7 @@ from node_agent.journal import Journal
 from node_agent.lock import lock
 from node_agent.metrics import TABLE
 from node_agent.process import main as process
-from node_agent.settings import Settings, from_wire, parse_period, to_wire
+from node_agent.settings import Kubernetes, Settings, from_wire, parse_period, to_wire
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +41,24 @@ def test_settings_survive_the_way_into_the_process(tmp_path: Path) -> None:
         "n", "b:1", "p.", tmp_path, 200, tmp_path / "i.yaml", ("a/*",), "be", 20, 0, "::1", False
     )
     assert from_wire(orjson.dumps(to_wire(settings)).decode()) == settings
+
+
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        (Kubernetes(kubelet="ftp://x"), "want a URL such as"),
+        (Kubernetes(api_server="https://x/api"), "scheme, host and port alone"),
+        (Kubernetes(kubelet="http://x", token="t"), "in the open"),
+    ],
+)
+def test_whom_to_ask_is_checked_at_the_start(
+    tmp_path: Path, said: Kubernetes, word: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings("n", "127.0.0.1:1", "p.", tmp_path, kubernetes=said, kubepods=False)
+    wire = orjson.dumps(to_wire(settings)).decode()
+    assert from_wire(wire) == settings
+    assert process(wire) == 1
+    assert word in caplog.text
 
 
 @pytest.mark.parametrize(
