@@ -52,6 +52,8 @@ class Isolation:
         self._live = True
         self._asks: dict[str, Asks] = {}
         self._left: Left = {}
+        self._judged = -1  # keeper.changes when `_outcome` was found
+        self._outcome: tuple[Outcome, str] = ("applied", "")
 
     def follow(self, census: Census, layout: Layout, write: Write = os.write) -> None:
         """Who is on the machine now. Raises OSError, UnsafePath."""
@@ -98,6 +100,11 @@ class Isolation:
 
     def outcome(self) -> tuple[Outcome, str]:
         """(outcome, reason) of the settings that stand, as an ack says it."""
+        if self._judged != self.keeper.changes:
+            self._judged, self._outcome = self.keeper.changes, self._judge()
+        return self._outcome
+
+    def _judge(self) -> tuple[Outcome, str]:
         left = {reason: set(names) for reason, names in self._left.items()}
         for reason, names in self.keeper.left_out().items():
             left.setdefault(reason, set()).update(names)
@@ -119,7 +126,7 @@ class Isolation:
     def _ask(self) -> None:
         """What every unit is to get of every knob, by settings and roster."""
         settings = self.settings or NOTHING
-        self._left = {}
+        self._left, self._judged = {}, -1
         turned: set[str] = set()
         for knob in self.keeper.knobs:
             turned |= knob.turns

@@ -30,8 +30,8 @@ from node_agent.actuators.knob import (
 from node_agent.journal import Journal, Kept
 
 log = logging.getLogger(__name__)
-CHECKED = 64
-"""Units looked at again each period; two to four reads each."""
+CHECKED, CHECK_US = 16, 900_000
+"""Units looked at again in a second, each for one knob: under a millisecond of CPU."""
 RETRY_US = 30_000_000
 Asks = Mapping[str, Ask]
 """Unit -> what it is to get of one knob."""
@@ -49,12 +49,23 @@ class _Unit:
     failed: str = ""
     retry_us: int = 0
 
+    @property
+    def turned(self) -> bool:
+        """Whether this kernel has anything of what is asked."""
+        return self.ask is None or not _names(self.ask) <= self.lacks
+
+    @property
+    def state(self) -> tuple[object, ...]:
+        """What `Keeper.left_out` goes by."""
+        return self.ask, self.lacks, self.gone, self.failed
+
 
 class Keeper:
     """One start of the agent; ``drift`` counts foreign writes put right."""
 
     def __init__(self, journal: Journal, knobs: Iterable[Knob], *, dry_run: bool = False) -> None:
         self.drift = 0
+        self.changes = 0  # how often what `left_out` says may have become another
         self.surfaces: Mapping[str, Surface] = {}
         self.machine = Machine()
         self.root = ""  # the best-effort root of the moment
@@ -63,6 +74,8 @@ class Keeper:
         self._units: dict[str, dict[str, _Unit]] = {knob.name: {} for knob in self.knobs}
         self._asked: dict[str, Asks] = {}
         self._round: deque[tuple[Knob, str]] = deque()
+        self._checked_us: int | None = None
+        self._turned = {knob.name: _by_unit(self._kept(knob)) for knob in self.knobs}
         self._spared: set[tuple[str, str]] = set()  # (knob, unit) given back ahead of its asks
 
     def turn(self, asks: Mapping[str, Asks], mono_us: int) -> None:
@@ -84,7 +97,7 @@ class Keeper:
                 if known.failed and known.retry_us <= mono_us
             )
             news.setdefault(knob.name, set()).update(failed)
-        for knob, unit in self._next():
+        for knob, unit in self._next(mono_us):
             known = self._units[knob.name].get(unit)
             if known is not None and not known.failed:
                 news[knob.name].add(unit)
@@ -100,7 +113,7 @@ class Keeper:
         for knob in reversed(self.knobs):
             mine = self._units[knob.name]
             mine.clear()
-            self._visit(knob, sorted({kept.unit for kept in self._kept(knob).values()}), 0)
+            self._visit(knob, sorted(self._turned[knob.name]), 0)
             refused += sorted({known.failed for known in mine.values() if known.failed})
             mine.clear()
         return refused
@@ -133,61 +146,78 @@ class Keeper:
     def _changed(self, knob: Knob, asks: Asks) -> set[str]:
         """Units that are asked something else than before, or nothing any more."""
         mine = self._units[knob.name]
-        left = {kept.unit for kept in self._kept(knob).values()} | mine.keys()
+        left = self._turned[knob.name].keys() | mine.keys()
         news = {unit for unit, ask in asks.items() if unit not in mine or mine[unit].ask != ask}
         return news | (left - asks.keys())
 
-    def _next(self) -> list[tuple[Knob, str]]:
-        """Units whose turn it is to be looked at again."""
+    def _next(self, mono_us: int) -> list[tuple[Knob, str]]:
+        """Units whose turn it is to be looked at again; none when the last were a moment ago."""
+        if self._checked_us is not None and mono_us - self._checked_us < CHECK_US:
+            return []
+        self._checked_us = mono_us
         if not self._round:
-            self._round.extend((k, unit) for k in self.knobs for unit in self._units[k.name])
+            for knob in self.knobs:
+                units = self._units[knob.name].items()
+                self._round.extend((knob, unit) for unit, known in units if known.turned)
         mine = list(itertools.islice(self._round, CHECKED))
         self._round.rotate(-len(mine))
         return mine
 
     def _visit(self, knob: Knob, units: Collection[str], mono_us: int) -> None:
         """Look, plan, keep, write, remember: one knob, some units."""
-        surface = self.surfaces.get(knob.surface)
-        asks = self._asked.get(knob.name, NOTHING)
         mine = self._units[knob.name]
+        before = {unit: mine[unit].state if unit in mine else None for unit in units}
+        surface = self.surfaces.get(knob.surface)
         steps: list[Step] = []
         fresh: dict[str, Kept] = {}
-        seen: list[tuple[str, list[Found]]] = []
+        seen: dict[str, list[Found]] = {}
         for unit in units:
             known = mine.setdefault(unit, _Unit(None))
             spared = (knob.name, unit) in self._spared
-            known.ask, known.failed = None if spared else asks.get(unit), ""
-            if surface is None or not knob.files(surface.version):
-                known.lacks, known.gone = _names(known.ask), False
-                if known.ask is None:
-                    known.failed, known.retry_us = f"{knob.name}:no_place", mono_us + RETRY_US
+            known.ask = None if spared else self._asked.get(knob.name, NOTHING).get(unit)
+            known.failed = ""
+            members = self._look(knob, surface, unit, known, mono_us)
+            if members is None or surface is None:
                 continue
-            try:
-                places = self._places(knob, surface, unit, known.ask)
-                members = turn.observe(knob, surface, self.machine, places)
-            except REFUSALS as error:
-                known.failed = f"{knob.name}:{reason_of(error).removeprefix('os:')}"
-                known.retry_us = mono_us + RETRY_US
-                continue
-            known.gone = not members
-            if known.ask is not None and members:
-                known.lacks = knob.lacks(known.ask, members[0].values)
             originals = self._originals(knob, known, members)
             todo = plan(knob, surface.version, unit, known.ask, members, originals)
             if knob.exact:
                 fresh |= self._fresh(knob, known, unit, members, originals, todo)
             steps += todo
-            seen.append((unit, members))
-        if surface is not None and not self._dry_run:
+            seen[unit] = members
+        if surface is not None and not self._dry_run and (steps or fresh):
             self._write(knob, surface, steps, fresh, mono_us)
         self._settle(knob, seen)
+        after = {unit: mine[unit].state if unit in mine else None for unit in units}
+        self.changes += before != after
+
+    def _look(
+        self, knob: Knob, surface: Surface | None, unit: str, known: _Unit, mono_us: int
+    ) -> list[Found] | None:
+        """The unit's places; None where nothing can be done, which ``known`` says then."""
+        if surface is None or not knob.files(surface.version):
+            known.lacks, known.gone = _names(known.ask), False
+            if known.ask is None:
+                known.failed, known.retry_us = f"{knob.name}:no_place", mono_us + RETRY_US
+            return None
+        try:
+            places = self._places(knob, surface, unit, known.ask)
+            members = turn.observe(knob, surface, self.machine, places)
+        except REFUSALS as error:
+            known.failed = f"{knob.name}:{reason_of(error).removeprefix('os:')}"
+            known.retry_us = mono_us + RETRY_US
+            return None
+        known.gone = not members
+        if known.ask is not None and members:
+            known.lacks = knob.lacks(known.ask, members[0].values)
+        return members
 
     def _places(self, knob: Knob, surface: Surface, unit: str, ask: Ask | None) -> Sequence[str]:
         """Where a unit is turned; where nothing is asked any more, all that was turned."""
         if ask is not None:
             return surface.members(unit, knob.deep and not ask.alone)
-        turned = (place for place, kept in self._kept(knob).items() if kept.unit == unit)
-        return sorted(turned, key=lambda place: place.count("/"))
+        turned = self._turned[knob.name].get(unit, ())
+        return sorted(turned, key=lambda place: (place.count("/"), place))
 
     def _originals(self, knob: Knob, known: _Unit, members: Collection[Found]) -> dict[str, Values]:
         """What was there before us; a value that its owner changed meanwhile is the new one."""
@@ -250,6 +280,8 @@ class Keeper:
         failed: Mapping[str, str] = {}
         try:
             self._journal.keep(knob.name, fresh)
+            for place, kept in fresh.items():
+                self._turned[knob.name].setdefault(kept.unit, set()).add(place)
         except OSError as error:
             failed = {step.unit: f"journal:{reason_of(error)[3:]}" for step in steps}
         else:
@@ -262,31 +294,43 @@ class Keeper:
         for unit, reason in failed.items():
             mine[unit].failed, mine[unit].retry_us = reason, mono_us + RETRY_US
 
-    def _settle(self, knob: Knob, seen: Collection[tuple[str, list[Found]]]) -> None:
+    def _settle(self, knob: Knob, seen: Mapping[str, list[Found]]) -> None:
         """Forget originals of what is gone or has its own again, and units that ask nothing."""
-        mine = self._units[knob.name]
-        there = {found.place: found.values for _, members in seen for found in members}
-        visited = {unit for unit, _ in seen}
+        mine, kept = self._units[knob.name], self._kept(knob)
         left = []
-        for place, each in self._kept(knob).items():
-            if each.unit not in visited:
-                continue
-            known = mine[each.unit]
-            now = known.said.get(place, there[place]) if place in there else None
-            if now is None or (known.ask is None and _agree(now, each.values)):
-                left.append(place)
-                known.said.pop(place, None)
+        for unit, members in seen.items():
+            known, there = mine[unit], {found.place: found.values for found in members}
+            for place in self._turned[knob.name].get(unit, ()):
+                now = known.said.get(place, there[place]) if place in there else None
+                if now is None or (known.ask is None and _agree(now, kept[place].values)):
+                    left.append(place)
+                    known.said.pop(place, None)
         self._forget(knob, left)
-        for unit in visited:
+        for unit in seen:
             if mine[unit].ask is None and not mine[unit].failed:
                 del mine[unit]
 
     def _forget(self, knob: Knob, places: Collection[str]) -> None:
         """A disk that is full keeps an original for too long, which does no harm."""
+        units = {place: self._kept(knob)[place].unit for place in places}
         try:
             self._journal.returned(knob.name, places)
         except OSError as error:
             log.warning("journal: %s", error)
+            return
+        by_unit = self._turned[knob.name]
+        for place, unit in units.items():
+            by_unit[unit].discard(place)
+            if not by_unit[unit]:
+                del by_unit[unit]
+
+
+def _by_unit(kept: Mapping[str, Kept]) -> dict[str, set[str]]:
+    """Places that were turned, by the unit with which they were."""
+    found: dict[str, set[str]] = {}
+    for place, each in kept.items():
+        found.setdefault(each.unit, set()).add(place)
+    return found
 
 
 def _agree(now: Values, original: Values) -> bool:

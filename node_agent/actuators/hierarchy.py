@@ -22,6 +22,7 @@ from node_agent.actuators.knob import Raw
 from node_agent.actuators.online import CONTAINER_DEPTH, OnlineGroups, OnlineNames
 from node_agent.actuators.subtree import BE_ROOT, Subtree, inside
 from node_agent.cgroup.paths import strictly_inside
+from node_agent.cgroup.walk import LEAF_LINKS
 
 
 class HierarchySurface:
@@ -49,13 +50,14 @@ class HierarchySurface:
             tree.close()
 
     def members(self, unit: str, deep: bool) -> list[str]:
-        """The group and, when ``deep``, those in it, parents first; empty: it is gone."""
-        return self._below(unit, CONTAINER_DEPTH if deep else 0)
+        """The group and, when ``deep``, those in it, parents first."""
+        return self._below(unit, CONTAINER_DEPTH) if deep else [unit]
 
     def _below(self, place: str, depth: int) -> list[str]:
         try:
             with self._beneath.open(safe_parts(place)) as directory:
-                names = children(directory) if depth else []
+                leaf = not depth or os.fstat(directory).st_nlink == LEAF_LINKS
+                names = [] if leaf else children(directory)
         except OSError as error:
             if error.errno in GONE:
                 return []
@@ -78,7 +80,9 @@ class HierarchySurface:
         return identity, {file: text for file, text in texts.items() if text is not None}
 
     def write(self, place: str, file: str, text: str, original: str | None) -> None:
-        """Through the authority that the place belongs to."""
+        """Through the authority that the place belongs to; what is named online is online."""
+        if self._online.names.holds(safe_parts(place)):
+            return self._online.write(place, file, text, original)
         for tree in self._subtrees:
             if place == tree.root:
                 return tree.write(BE_ROOT, file, text)

@@ -71,7 +71,7 @@ class Surface(Protocol):
         """1 or 2 of a hierarchy; 0 where that says nothing."""
 
     def members(self, unit: str, deep: bool) -> Sequence[str]:
-        """The places of a unit that are there, its own first; empty: it is gone."""
+        """The places of a unit, its own first; one that is gone may be among them."""
 
     def look(self, place: str, files: Sequence[str]) -> tuple[int, Raw] | None:
         """Identity and files; None when the place is gone. Raises OSError, UnsafePath."""

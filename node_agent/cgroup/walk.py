@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 
-_LEAF_LINKS = 2  # file systems that do not count give 1: these are read
+LEAF_LINKS = 2  # file systems that do not count give 1: these are read
 
 
 def children(directory: str) -> list[str]:
     """Names of the groups directly below, sorted; none when the directory is gone."""
     try:
-        if os.stat(directory).st_nlink == _LEAF_LINKS:
+        if os.stat(directory).st_nlink == LEAF_LINKS:
             return []
         with os.scandir(directory) as entries:
             return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))

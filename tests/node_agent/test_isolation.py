@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from node_agent.actuators.beneath import UnsafePath
+from node_agent.actuators.hierarchy import HierarchySurface
 from node_agent.actuators.online import (
     OnlineGroups,
     OnlineNames,
@@ -192,6 +193,19 @@ def test_s4_online_groups_are_named_by_the_inventory_alone(tmp_path: Path) -> No
         ):
             with pytest.raises(UnsafePath):
                 online.write(group, "cpu.cfs_burst_us", "1", "0")
+
+
+def test_r6_a_pod_that_is_online_now_is_online_below_an_older_best_effort_root_too(
+    tmp_path: Path,
+) -> None:
+    make_tree(tmp_path, 1)
+    surface = HierarchySurface(str(tmp_path), 1, [BE, TOP], name_online([LS_POD], (), BE))
+    with pytest.raises(TakesAway):
+        surface.write(LS_POD, "cpu.shares", "2", "1024")
+    with pytest.raises(UnsafePath, match="refusing"):
+        surface.write(LS_POD, "freezer.state", "FROZEN", "THAWED")
+    surface.write(BE_POD, "cpu.shares", "2", "1024")
+    surface.close()
 
 
 @pytest.mark.parametrize(
