@@ -14,6 +14,7 @@ from node_agent.cgroup.layout import Layout
 from node_agent.inventory import InventoryError
 from node_agent.inventory_cpus import MILLI_PER_CPU, resctrl, topology, zones
 from node_agent.signals import node_memory
+from node_agent.surfaces import offered
 from schemas.records import Inventory
 
 _LOG = logging.getLogger(__name__)
@@ -105,8 +106,9 @@ def node_facts(node: str, layout: Layout, be_root: str | None) -> Inventory:
 
 
 def capabilities(layout: Layout, be_root: str | None) -> dict[str, bool]:
-    """What this kernel offers. ``cpu_idle`` and ``cgroup_kill`` are asked of the best-effort root,
-    for a hierarchy's root has no such files: False where there is none yet.
+    """What this kernel offers. ``cpu_idle``, ``cgroup_kill`` and the knobs of isolation are asked
+    of the best-effort root, for a hierarchy's root has no such files: False, or not said, where
+    there is none yet.
     """
     base = layout.root.rstrip("/")
 
@@ -120,6 +122,8 @@ def capabilities(layout: Layout, be_root: str | None) -> dict[str, bool]:
     found["cpu_idle"] = has("cpu_idle")
     found["cpu_quota"] = has("cpu_quota")
     found["cgroup_kill"] = has("kill")
+    if be_root is not None:
+        found |= offered(layout, be_root)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Pressing a best-effort pod's memory down to a figure, a step a period; never an online pod's.
+"""Pressing a best-effort pod's memory down to a figure, a step a turn; never an online pod's.
 
 memory.reclaim (Linux 5.19, v2): the kernel takes page cache and what can be swapped, as far as it
 finds any, while the pod runs on. Nothing is set, so there is nothing to give back. A step is small:
