@@ -28,7 +28,7 @@ from node_agent.settings import Settings
 from node_agent.workbench.greedy import Greedy
 from node_agent.workbench.groups import Groups
 from schemas import codec, packed
-from schemas.records import LEASE_KEY, Ack, Cause, Command, Lease
+from schemas.records import LEASE_KEY, Ack, Cause, Command, IsolationSettings, Lease
 from schemas.topics import full_name
 from streams.dev_broker import DevBroker
 from streams.dev_broker.process import free_port
@@ -398,6 +398,59 @@ async def test_killed_agent_leaves_what_the_next_start_or_release_all_puts_right
         assert recall(tmp_path / "state").originals == {}
     finally:
         agent.process.kill()
+
+
+async def test_isolation_outlives_a_kill_is_learnt_again_and_is_gone_after_an_uninstall(
+    centre: Centre, groups: Groups, inventory: Path, tmp_path: Path
+) -> None:
+    await topics(centre.broker, centre.prefix, POLICY)
+    settings = IsolationSettings(
+        classes={"BE": {"cpu_shares": 20, "bvt": -1}, "LS": {"cpu_shares": 4096}},
+        pods=("web",),
+        pod_knobs={"memory_high_bytes": [1 << 20]},
+    )
+    command = replace(suppress(5, -1), id="isolate-5", decider="isolate", settings=settings)
+    before, agent = shares(groups), Process(centre, tmp_path, inventory)
+    try:
+        async with centre.at_work():
+            await centre.say(command)
+            await until(lambda: bool(centre.answers(command)), 30, "the isolation's ack")
+            (ack,) = centre.answers(command)
+            assert ack.outcome == "applied"
+            assert "bvt" in ack.reason.partition("no_actuator:")[2].partition(";")[0]
+            assert "not_for_online:memory_high_bytes" in ack.reason
+            held = shares(groups)
+            assert held != before
+            assert agent.end(signal.SIGKILL) == -9
+            assert shares(groups) == held
+            shares_file(groups, "online/web").write_text(
+                before["online/web"]
+            )  # drift, while nobody looks
+            agent = Process(centre, tmp_path, inventory)
+            await until(lambda: shares(groups) == held, 30, "the settings, from history")
+            assert len(centre.answers(command)) == 1
+            assert agent.end(signal.SIGKILL) == -9
+        state = tmp_path / "state"
+        await _node("uninstall", "--state-dir", str(state))
+        assert shares(groups) == before
+        assert quota_milli(groups) == -1
+        assert not state.exists()
+    finally:
+        agent.process.kill()
+
+
+def shares(groups: Groups) -> dict[str, str]:
+    """What the pods' groups say of their share of the CPU."""
+    return {
+        place: shares_file(groups, place).read_text().strip()
+        for place in ("online/web", "besteffort/batch")
+    }
+
+
+def shares_file(groups: Groups, place: str) -> Path:
+    directory = groups.directory("cpu", f"{groups.name}/{place}")
+    v1 = directory / "cpu.shares"
+    return v1 if v1.exists() else directory / "cpu.weight"
 
 
 async def _node(*arguments: str) -> bytes:
