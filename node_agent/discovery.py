@@ -107,7 +107,8 @@ class Discovery:
 
     def left_out(self) -> int:
         """How many groups and pods could not be taken."""
-        return len(self.joined.refused) + (0 if self._said is None else self._said.pods.left_out)
+        of_answer = 0 if self._said is None else self._said.pods.left_out
+        return len(self.joined.refused) + self.joined.surplus + of_answer
 
     def poll(self, mono_us: int) -> Census:
         """Scans at most once in `RESCAN_US`, or when the file has changed.
@@ -238,6 +239,8 @@ def _tell(before: Joined, now: Joined) -> None:
     for old, new in ((before.refused, now.refused), (before.notes, now.notes)):
         fresh = [group for group in new if new[group] != old.get(group)]
         for group in fresh[:TOLD_MAX]:
-            _LOG.warning("group %s %s", group, new[group])
+            _LOG.warning("group %s %s", ascii(group), ascii(new[group]))
         if len(fresh) > TOLD_MAX:
             _LOG.warning("and %d more groups", len(fresh) - TOLD_MAX)
+    if now.surplus and not before.surplus:
+        _LOG.warning("%d pods more than a sample can name are left out", now.surplus)

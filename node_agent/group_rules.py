@@ -13,11 +13,14 @@ from typing import Literal, get_args
 
 from node_agent.cgroup.names import class_group, container_id
 from node_agent.cgroup.paths import normal_group, overlaps, strictly_inside
+from schemas.packed import MAX_PODS
 from schemas.records import PodFact
 
 Base = Literal["root", "kubepods", "burstable", "besteffort"]
 BASES: tuple[Base, ...] = get_args(Base)
 _WILD = set("*?[")
+GROUPS_MAX = 2 * MAX_PODS
+"""Of one rule: what has more groups than a sample can name is not looked at to its end."""
 UNNAMED = PodFact(uid="", name="")
 
 
@@ -56,7 +59,7 @@ class GroupRule:
                 for group in groups
                 for name in children(group)
                 if fnmatchcase(name, part)
-            ]
+            ][:GROUPS_MAX]
         yield from groups
 
     def fact(self, group: str, be_root: str | None) -> PodFact | None:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from node_agent.cgroup.names import CLASS_OF_KUBERNETES, QOS_OF_CLASS, pod_group
+from node_agent.cgroup.paths import GroupPathError, normal_group
 from node_agent.containers import Container
 from node_agent.inventory import Pod, check_place
 from node_agent.kubelet.cpu_manager import NOTHING, Pinned
 from node_agent.kubelet.roll import Roll, spelt
 from node_agent.pod_groups import PodGroup
+from schemas.packed import MAX_PODS
 from schemas.records import PodFact
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ class Joined:
     pods: list[Pod] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    surplus: int = 0  # more than a sample can name
 
 
 def join(known: Known, populated: Callable[[str], bool]) -> Joined:
@@ -59,8 +62,11 @@ def join(known: Known, populated: Callable[[str], bool]) -> Joined:
     for pod in pods:
         if pod.group in groups:
             continue  # an earlier source has spoken of this group
+        if len(result.pods) >= MAX_PODS:
+            result.surplus += 1
+            continue
         placed = _in_place(pod, known, result)
-        trouble = check_place(placed, known.be_root)
+        trouble = _unusable(pod.group) or check_place(placed, known.be_root)
         if pod.group in inner:
             trouble = "contains groups that are pods themselves"
         elif pod.fact.uid in uids:
@@ -85,6 +91,15 @@ def wanted_ids(kube: KubePod | None) -> frozenset[str]:
     if kube is None:
         return frozenset()
     return frozenset(each.id for each in kube.containers if each.id and each.kind != "init")
+
+
+def _unusable(group: str) -> str | None:
+    """Why a group's name cannot be said: anybody who may make groups may name them."""
+    try:
+        normal_group(group)
+    except GroupPathError as error:
+        return str(error)
+    return None
 
 
 def _of_kubelets(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from node_agent import join as join_module
 from node_agent.cgroup.layout import Layout, detect
 from node_agent.cgroup.names import pod_group
 from node_agent.discovery import RESCAN_US, Discovery
@@ -370,3 +372,27 @@ def test_a_rule_below_a_kubelet_s_group_waits_for_the_kubelet(
     path.write_text(YARN)
     census = machine(layout, None, file=InventoryFile(str(path))).poll(0)
     assert [each.name for each in census.record.pods] == ["nginx.service"]
+
+
+@pytest.mark.parametrize("name", [b"\x01", b"a\x7f", b"\xff\xfe", b"\xe2\x80\xae"])
+def test_a_group_of_an_unsayable_name_is_left_out_alone(
+    layout: Layout, name: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(layout, "demo/a")
+    (Path(layout.anchor) / "demo" / os.fsdecode(name)).mkdir()
+    source = machine(layout, None, roots=("demo/*",))
+    assert source.poll(0).groups == ("demo/a",)
+    assert source.left_out() == 1
+    assert all(record.getMessage().isascii() for record in caplog.records)
+
+
+def test_more_groups_than_a_sample_can_name(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join_module, "MAX_PODS", 3)
+    make(layout, f"kubepods/burstable/pod{WEB}", *(f"demo/g{n}" for n in range(5)))
+    source = machine(layout, Said(web()), roots=("demo/*",))
+    census = source.poll(0)
+    assert len(census.record.pods) == 3
+    assert WEB in by_uid(census), "the kubelet's pods come first"
+    assert source.left_out() == 3
