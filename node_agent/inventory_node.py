@@ -13,7 +13,9 @@ from node_agent.cgroup.cpulist import parse_cpu_list
 from node_agent.cgroup.layout import Layout
 from node_agent.inventory import InventoryError
 from node_agent.inventory_cpus import MILLI_PER_CPU, resctrl, topology, zones
-from node_agent.signals import node_memory
+from node_agent.signals import cold_memory, node_memory, perf
+from node_agent.signals import resctrl as resctrl_monitoring
+from node_agent.signals.base import zone_there
 from node_agent.surfaces import offered
 from schemas.records import Inventory
 
@@ -122,6 +124,10 @@ def capabilities(layout: Layout, be_root: str | None) -> dict[str, bool]:
     found["cpu_idle"] = has("cpu_idle")
     found["cpu_quota"] = has("cpu_quota")
     found["cgroup_kill"] = has("kill")
+    found["numa"] = zone_there(0)(base)
+    found["resctrl_monitoring"] = resctrl_monitoring.there(base)
+    found["perf"] = layout.perf_event is not None and perf.there(base)
+    found["cold_memory"] = cold_memory.there(base)
     if be_root is not None:
         found |= offered(layout, be_root)
     return found

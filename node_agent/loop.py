@@ -191,6 +191,7 @@ class NodeAgent:
     def _measure(self) -> list[Command] | None:
         """One period: sweep, send, fold; None when there was nothing to fold."""
         self.sampler.samples_dropped = self.outbox.spool.samples_dropped
+        self.sampler.evictions = self.obey.evicted_pods
         try:
             sample = self.sampler.sweep()
         except InventoryError as error:

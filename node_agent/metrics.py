@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -16,7 +17,9 @@ from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
     from node_agent.loop import NodeAgent
+    from node_agent.signals.meter import SignalStats
 
+Kind = Literal["counter", "gauge"]
 Samples = list[tuple[tuple[str, ...], float]]
 
 
@@ -25,7 +28,7 @@ class Row:
     """One metric: ``read`` gives (label values, value) pairs."""
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Kind
     doc: str
     labels: tuple[str, ...]
     read: Callable[[NodeAgent], Samples]
@@ -35,8 +38,37 @@ def _one(value: float) -> Samples:
     return [((), float(value))]
 
 
+def _of_signals(read: Callable[[SignalStats], float], agent: NodeAgent) -> Samples:
+    return [((name,), float(read(s))) for name, s in agent.sampler.stats.signals.items()]
+
+
+_SIGNAL_FIGURES: tuple[tuple[str, Kind, str, Callable[[SignalStats], float]], ...] = (
+    ("seconds", "counter", "Time that reading a signal took.", lambda s: s.cost_us_total / 1e6),
+    ("last_seconds", "gauge", "The same, in the last sweep with it.", lambda s: s.cost_us / 1e6),
+    ("sweeps", "counter", "Sweeps that asked a signal.", lambda s: s.sweeps),
+    ("ok", "gauge", "1 while the last sweep that asked a signal met no error.", lambda s: s.ok),
+    ("reads", "counter", "Values asked for.", lambda s: s.reads),
+    ("absent", "counter", "Of these: not there on this machine.", lambda s: s.absent),
+    ("errors", "counter", "Reads of a signal that failed.", lambda s: s.errors),
+    ("rests", "counter", "Times a signal was too slow and was left alone.", lambda s: s.rests),
+)
+
 TABLE: tuple[Row, ...] = (
     Row("samples", "counter", "Sweeps taken.", (), lambda a: _one(a.sampler.stats.sweeps)),
+    Row(
+        "groups_vanished",
+        "counter",
+        "Pods whose group went while it was read.",
+        (),
+        lambda a: _one(a.sampler.stats.vanished),
+    ),
+    Row(
+        "descriptors_kept",
+        "gauge",
+        "Kernel files held open.",
+        (),
+        lambda a: _one(a.sampler.stats.descriptors_kept),
+    ),
     Row(
         "samples_dropped",
         "counter",
@@ -51,12 +83,9 @@ TABLE: tuple[Row, ...] = (
         (),
         lambda a: _one(a.sampler.stats.sweep_cost_us / 1e6),
     ),
-    Row(
-        "signal_errors",
-        "counter",
-        "Reads of a signal that failed.",
-        ("signal",),
-        lambda a: [((name,), float(s.errors)) for name, s in a.sampler.stats.signals.items()],
+    *(
+        Row(f"signal_{name}", kind, doc, ("signal",), partial(_of_signals, read))
+        for name, kind, doc, read in _SIGNAL_FIGURES
     ),
     Row("beats_late", "counter", "Periods that began late.", (), lambda a: _one(a.beats_late)),
     Row("law_failures", "counter", "Local folds that failed.", (), lambda a: _one(a.law_failures)),

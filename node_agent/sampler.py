@@ -1,14 +1,6 @@
 """One sweep over the machine: kernel files in, one `NodeSample` out. Called by the agent's loop.
 
-Cadence (period 1 s by default, 100 ms at least):
-
-    every period         node cpu, memory and pressure, best-effort root, pods' cpu usage, throttled
-                         time and own cpu pressure
-    once a second at     memory.stat (``memory_used_bytes``), oom_kills
-      most
-    in turn              run-queue wait: 16 groups and 64 threads a second, the others absent
-    one a second         the slow pod columns, each within ``SLOW_CADENCE_MS`` (10 s)
-
+How often each column is due stands in `schemas.columns`, what takes turns in `signals.cadence`.
 A column that is not due is left out of the sample. A value that cannot be had is None, never 0. A
 pod whose group goes while it is read has no value at all in that sample. One signal that fails
 harms no other. A sweep is synchronous and neither waits nor sleeps.
@@ -21,16 +13,14 @@ import secrets
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from node_agent.cgroup.files import FILES
 from node_agent.cgroup.handles import (
     REPROBE_US,
     SPARE_DESCRIPTORS,
     Descriptors,
     GroupFiles,
     NodeFiles,
-    Vanished,
     raise_descriptor_limit,
 )
 from node_agent.cgroup.layout import Layout
@@ -38,14 +28,16 @@ from node_agent.inventory import Census, InventorySource
 from node_agent.signals import (
     BEST_EFFORT_SIGNALS,
     GROUP_SIGNALS,
-    NODE_SIGNALS,
-    node_cpu,
-    runq_wait,
+    kept_signals,
+    node_readers,
+    node_sources,
 )
-from node_agent.signals.base import GroupSignal, Input, Value
-from node_agent.signals.cadence import SECOND_MS, Cadence
-from node_agent.signals.meter import Meter, SamplerStats, SignalStats
-from schemas.columns import POD_COLUMNS
+from node_agent.signals.base import Pods, Value
+from node_agent.signals.cadence import Cadence
+from node_agent.signals.group_sweep import GroupSweep, When
+from node_agent.signals.machine_sweep import MachineSweep
+from node_agent.signals.meter import Meter, SamplerStats
+from schemas.columns import POD_COLUMNS, SECOND_MS
 from schemas.records import NodeSample
 
 _LOG = logging.getLogger(__name__)
@@ -72,15 +64,6 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-class _Step(NamedTuple):
-    """One group source with the input of this machine's version; None: it cannot be had here."""
-
-    columns: tuple[str, ...]
-    input: Input | None
-    every_ms: int
-    stats: SignalStats
-
-
 class Sampler:
     """Reads one node. Not thread-safe; one a process."""
 
@@ -105,25 +88,32 @@ class Sampler:
         self.kernel_boot = _kernel_boot(layout.root)
         self.stats = SamplerStats()
         self.samples_dropped: int | None = None  # set by the loop: what the outbox gave up
+        self.evictions: int | None = None  # set by the loop: pods that this start has ended
         self._source = source
         self._clock = clock
-        self._cadence = Cadence(period_ms)
         if descriptors is None:
             descriptors = raise_descriptor_limit() - SPARE_DESCRIPTORS
         self._descriptors = Descriptors(descriptors)
         self._machine = NodeFiles(layout.root, self._descriptors)
         self._best_effort: GroupFiles | None = None
         self._pods: list[GroupFiles] = []
-        self._busy = node_cpu.exact(layout)
-        self._waits = runq_wait.RunqWait(layout.root, period_ms)
         self._census: Census | None = None
         self._seq = 0
         self._noted_us: int | None = None
         self._noted: set[tuple[str, str]] = set()
-        self._pod_steps = self._plan(GROUP_SIGNALS)
-        self._best_effort_steps = self._plan(BEST_EFFORT_SIGNALS)
-        for name in (*(signal.NAME for signal in NODE_SIGNALS), runq_wait.NAME):
-            self.stats.signals[name] = SignalStats()
+        self._pod_files = GroupSweep(layout, GROUP_SIGNALS, self.stats)
+        self._root_files = GroupSweep(layout, BEST_EFFORT_SIGNALS, self.stats)
+        self._machine_files = MachineSweep(
+            self._machine, node_sources(layout), node_readers(self._machine), self.stats
+        )
+        self._kept = kept_signals(layout, period_ms)
+        turns = self._pod_files.turns() | {
+            name: POD_COLUMNS[name].every_ms
+            for signal in self._kept
+            for name in signal.columns
+            if POD_COLUMNS[name].every_ms > SECOND_MS
+        }
+        self._cadence = Cadence(period_ms, turns)
 
     @property
     def census(self) -> Census | None:
@@ -150,19 +140,25 @@ class Sampler:
         census = self._source.poll(self._clock.mono_us())
         if census is not self._census:
             self._adopt(census)
-        second, slow = self._cadence.next()
         mono_us, wall_ms = self._clock.mono_us(), self._clock.wall_ms()
+        if self._machine_files.look(mono_us):
+            self._cadence.machine_has(self._machine_files.turns())
+        second, pods_turn, machine_turn = self._cadence.next()
+        self._seq += 1
         for files in (*self._pods, *filter(None, (self._best_effort,))):
             if files.gone:
                 files.meet()
-        pod_columns = self._pod_sweep(mono_us, second, slow)
-        node_columns = self._node_sweep(mono_us, second)
+        pod_columns = self._pod_sweep(When(self._seq, mono_us, second, pods_turn))
+        node_columns = self._node_sweep(When(self._seq, mono_us, second, machine_turn))
+        pod_columns |= self._go_round(mono_us, pods_turn, node_columns.get("oom_kills"))
+        self._blank_gone(pod_columns)
+        if self.evictions is not None:
+            node_columns["evictions"] = self.evictions
         if self.samples_dropped is not None:
             node_columns["samples_dropped"] = self.samples_dropped
         if self._descriptors.exhausted:  # others took what was left to them: give back
             self._descriptors.exhausted = False
             self._close_files()
-        self._seq += 1
         self._note_absences(mono_us)
         self.stats.sweeps += 1
         self.stats.descriptors_kept = self._descriptors.kept
@@ -187,31 +183,18 @@ class Sampler:
         found: dict[str, str] = {}
         for files in (self._machine, *filter(None, (self._best_effort,)), *self._pods):
             found.update(files.reasons())
-        return found
+        return found | {signal.name: signal.reason for signal in self._kept if signal.reason}
 
     def close(self) -> None:
         """Close every descriptor; the sampler is of no more use."""
         self._close_files()
+        for signal in self._kept:
+            signal.close()
 
     def _close_files(self) -> None:
         self._machine.close()
         for files in (*self._pods, *filter(None, (self._best_effort,))):
             files.close()
-
-    def _plan(self, signals: tuple[GroupSignal, ...]) -> list[_Step]:
-        """Choose each source's input by the version of its controller on this machine."""
-        steps: list[_Step] = []
-        for signal in signals:
-            stats = self.stats.signals.setdefault(signal.NAME, SignalStats())
-            for source in signal.SOURCES:
-                chosen: Input | None = None
-                for version, candidate in ((1, source.v1), (2, source.v2)):
-                    if candidate is not None:
-                        home = self.layout.hierarchy(FILES[candidate.files[0]].controller)
-                        if home is not None and home.version == version:
-                            chosen = candidate
-                steps.append(_Step(source.columns, chosen, source.every_ms, stats))
-        return steps
 
     def _adopt(self, census: Census) -> None:
         """Open the groups of new pods, close those of pods that are gone, keep the rest."""
@@ -222,7 +205,8 @@ class Sampler:
             pods.append(kept or GroupFiles(self.layout, group, self._descriptors))
         for files in known.values():
             files.close()
-        self._waits.forget(set(known))
+        for signal in self._kept:
+            signal.forget(set(known))
         self._pods = pods
         root = self._best_effort.group if self._best_effort is not None else None
         if root != census.be_root:
@@ -235,80 +219,52 @@ class Sampler:
             )
         self._census = census
 
-    def _node_sweep(self, now_us: int, second: bool) -> dict[str, Value]:
-        columns: dict[str, Value] = {}
-        for signal in NODE_SIGNALS:
-            meter = Meter(self.stats.signals[signal.NAME])
-            for source in signal.SOURCES:
-                if source.every_ms == 0 or second:
-                    read = (source.file,)
-                    values = meter.read(self._machine, read, source.parse, now_us)
-                    columns |= _named(source.columns, values)
-            if signal is node_cpu and self._busy is not None:
-                read = (self._busy.file,)
-                values = meter.read(self._machine, read, self._busy.parse, now_us)
-                columns |= _named(self._busy.columns, values)
-            meter.book()
-        for step in self._best_effort_steps:
-            meter = Meter(step.stats)
-            values = None
-            if self._best_effort is not None and not self._best_effort.gone and step.input:
-                try:
-                    files, parse = step.input.files, step.input.parse
-                    values = meter.read(self._best_effort, files, parse, now_us)
-                except Vanished:
-                    self._best_effort.leave()
-            columns |= _named(step.columns, values)
-            meter.book()
+    def _pod_sweep(self, when: When) -> dict[str, list[Value]]:
+        there = sum(not files.gone for files in self._pods)
+        columns = self._pod_files.read(self._pods, when)
+        self.stats.vanished += there - sum(not files.gone for files in self._pods)
         return columns
 
-    def _pod_sweep(self, now_us: int, second: bool, slow: frozenset[str]) -> dict[str, list[Value]]:
+    def _node_sweep(self, when: When) -> dict[str, Value]:
+        groups = () if self._best_effort is None else (self._best_effort,)
+        columns = self._machine_files.read(when)
+        for name, values in self._root_files.read(groups, when).items():
+            columns[name] = values[0] if values else None
+        return columns
+
+    def _go_round(
+        self, now_us: int, turn: frozenset[str], oom_kills: Value
+    ) -> dict[str, list[Value]]:
+        """What goes round the pods: a little further, and the columns that are due or urgent."""
+        assert self._census is not None
+        pods = Pods(self._pods, self._census.record.pods)
         columns: dict[str, list[Value]] = {}
-        gone = {index for index, files in enumerate(self._pods) if files.gone}
-        left: set[int] = set()
-        for step in self._pod_steps:
-            fast = step.every_ms == 0 or second
-            due = [
-                (position, name)
-                for position, name in enumerate(step.columns)
-                if (name in slow if POD_COLUMNS[name].slow else fast)
-            ]
-            if not due:
-                continue
-            meter = Meter(step.stats)
-            found: list[tuple[Value, ...] | None] = [None] * len(self._pods)
-            if step.input is not None:
-                files, parse = step.input.files, step.input.parse
-                for index, group in enumerate(self._pods):
-                    if index not in gone:
-                        try:
-                            found[index] = meter.read(group, files, parse, now_us)
-                        except Vanished:
-                            left.add(index)
-                            gone.add(index)
-            for position, name in due:
-                columns[name] = [None if row is None else row[position] for row in found]
-            meter.book()
-        for index in left:
-            self._pods[index].leave()
-            self.stats.vanished += 1
-        columns[runq_wait.COLUMN] = self._wait_sweep(now_us)
-        for index in gone:
-            for values in columns.values():
-                values[index] = None
+        for signal in self._kept:
+            stats = self.stats.of(signal.name)
+            urgent = False
+            values: dict[str, list[Value]] = {}
+            due = [n for n in signal.columns if n in turn or POD_COLUMNS[n].every_ms == 0]
+            if not stats.resting(now_us):
+                meter = Meter(stats)
+                try:
+                    urgent = signal.visit(pods, now_us, oom_kills)
+                    due = list(signal.columns) if urgent else due
+                    values = {name: signal.values(name, pods) for name in due}
+                except Exception as error:  # noqa: BLE001  (it harms no other)
+                    meter.fail(error)
+                meter.reads += len(pods.files) * len(due)
+                meter.absent += sum(each.count(None) for each in values.values())
+                meter.book(self._seq, now_us)
+            for name in due:
+                columns[name] = values.get(name) or [None] * len(pods.files)
         return columns
 
-    def _wait_sweep(self, now_us: int) -> list[Value]:
-        meter = Meter(self.stats.signals[runq_wait.NAME])
-        try:
-            values = self._waits.sweep(self._pods, now_us)
-        except (OSError, ValueError, IndexError) as error:
-            meter.fail(error)
-            values = [None] * len(self._pods)
-        meter.reads += len(values)
-        meter.absent += values.count(None)
-        meter.book()
-        return values
+    def _blank_gone(self, columns: dict[str, list[Value]]) -> None:
+        """A pod whose group went has no value at all."""
+        for index, files in enumerate(self._pods):
+            if files.gone:
+                for values in columns.values():
+                    values[index] = None
 
     def _note_absences(self, now_us: int) -> None:
         """Log each absent file once, at the first sweep and whenever it was asked for again."""
@@ -319,11 +275,6 @@ class Sampler:
             if (name, reason) not in self._noted:
                 self._noted.add((name, reason))
                 _LOG.info("%s is absent (%s); what it fills stays empty", name, reason)
-
-
-def _named(columns: tuple[str, ...], values: tuple[Value, ...] | None) -> dict[str, Value]:
-    """Values by column; None for each where there are none."""
-    return dict(zip(columns, values or (None,) * len(columns), strict=True))
 
 
 def _kernel_boot(root: str) -> str:

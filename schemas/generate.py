@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from schemas import codec, packed, records
-from schemas.columns import COLUMNS, SLOW_CADENCE_MS
+from schemas.columns import COLUMNS
 from schemas.topics import (
     HOUR_MS,
     PARTITIONS,
@@ -86,7 +86,6 @@ def packed_layout() -> Json:
             "payload: 64-bit words; a presence bitmap before the values of a column with flag 1",
         ],
         "row": _struct_fields(packed.ROW),
-        "slow_cadence_ms": SLOW_CADENCE_MS,
         "columns": [msgspec.to_builtins(column) for column in COLUMNS],
     }
 

@@ -12,12 +12,15 @@ UNIFIED = "unified"  # the v2 mount itself: its core files need no controller
 
 
 class FileRow(NamedTuple):
-    """One file; ``whole``: longer than one page in several records, read until its end."""
+    """One file; ``whole``: longer than one page in several records, read until its end;
+    ``seldom``: read so seldom that no descriptor of it is kept.
+    """
 
     controller: str
     v1: str | None
     v2: str | None
     whole: bool = False
+    seldom: bool = False
 
 
 FILES: dict[str, FileRow] = {
@@ -29,8 +32,16 @@ FILES: dict[str, FileRow] = {
     "cpu_idle": FileRow("cpu", "cpu.idle", "cpu.idle"),
     "memory_stat": FileRow("memory", "memory.stat", "memory.stat"),
     "memory_current": FileRow("memory", "memory.usage_in_bytes", "memory.current"),
-    "memory_limit": FileRow("memory", "memory.limit_in_bytes", "memory.max"),
+    "memory_limit": FileRow("memory", "memory.limit_in_bytes", "memory.max", seldom=True),
+    "memory_numa": FileRow("memory", "memory.numa_stat", "memory.numa_stat", seldom=True),
+    "memory_idle": FileRow(  # Anolis kernels
+        "memory", "memory.idle_page_stats", "memory.idle_page_stats", seldom=True
+    ),
+    "oom": FileRow("memory", "memory.oom_control", "memory.events", seldom=True),
     "io_bytes": FileRow("io", "blkio.throttle.io_service_bytes_recursive", "io.stat", whole=True),
+    "io_operations": FileRow(
+        "io", "blkio.throttle.io_serviced_recursive", "io.stat", whole=True, seldom=True
+    ),
     "psi_cpu": FileRow(UNIFIED, None, "cpu.pressure"),
     "psi_memory": FileRow(UNIFIED, None, "memory.pressure"),
     "psi_io": FileRow(UNIFIED, None, "io.pressure"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from node_agent.cgroup.files import FILES
@@ -20,6 +21,7 @@ from node_agent.cgroup.paths import normal_group
 Reason = Literal["not_built", "disabled", "no_group", "denied"]
 
 READ_BYTES = 16_384  # memory.stat of a 6.x kernel is 2 KiB
+IN_PAGES = ("proc/vmstat", "proc/diskstats")
 REPROBE_US = 600_000_000  # a capability that is off: asked again every 10 minutes
 REPROBE_GROUP_US = 5_000_000  # a group not yet made in one hierarchy: soon
 SPARE_DESCRIPTORS = 256  # left to Kafka, the journal and the libraries
@@ -78,12 +80,15 @@ class Descriptors:
 class _File:
     """One file: its descriptor if it is kept, else why and until when it is absent."""
 
-    __slots__ = ("directory", "fd", "path", "reason", "retry_us", "whole")
+    __slots__ = ("directory", "fd", "path", "reason", "retry_us", "seldom", "whole")
 
-    def __init__(self, directory: str, path: str, *, whole: bool) -> None:
+    def __init__(
+        self, directory: str, path: str, *, whole: bool = False, seldom: bool = False
+    ) -> None:
         self.directory = directory
         self.path = path
         self.whole = whole
+        self.seldom = seldom
         self.fd = -1
         self.reason: Reason | None = None
         self.retry_us = 0
@@ -105,7 +110,7 @@ class _File:
         except BaseException:
             os.close(fd)
             raise
-        if descriptors.keep():
+        if not self.seldom and descriptors.keep():
             self.fd = fd
         else:
             os.close(fd)
@@ -201,8 +206,8 @@ class NodeFiles(Files):
         self.root = root.rstrip("/")
 
     def locate(self, name: str) -> _File:
-        """Below the root; /proc hands out vmstat in pages."""
-        return _File(self.root, f"{self.root}/{name}", whole=name == "proc/vmstat")
+        """Below the root; /proc hands out long files in pages."""
+        return _File(self.root, f"{self.root}/{name}", whole=name in IN_PAGES)
 
 
 class GroupFiles(Files):
@@ -242,7 +247,8 @@ class GroupFiles(Files):
         place = self.layout.place(name, self.group)
         if place is None:
             return None
-        return _File(place.directory, place.path, whole=FILES[name].whole)
+        row = FILES[name]
+        return _File(place.directory, place.path, whole=row.whole, seldom=row.seldom)
 
     def missing(self, file: _File, error: OSError, now_us: int) -> None:
         """As `Files.missing`; raises `Vanished` when the group itself went."""
@@ -266,3 +272,33 @@ def _inode(directory: str) -> int:
         return os.stat(directory).st_ino
     except (FileNotFoundError, NotADirectoryError):
         return 0
+
+
+def read_all(
+    groups: Sequence[GroupFiles], name: str, now_us: int, failed: Callable[[Exception], None]
+) -> list[bytes | None]:
+    """One file of each group; None where it is absent. What goes meanwhile leaves.
+
+    The shortest way to the kernel for files that are kept; whatever does not go by it is read again
+    by `Files.read`, which says why. ``failed`` hears of other errors.
+    """
+    contents: list[bytes | None] = []
+    pread = os.pread
+    for group in groups:
+        data: bytes | None = None
+        if not group.gone:
+            file = group.files.get(name)
+            try:
+                if file is not None and file.fd >= 0 and not file.whole:
+                    contents.append(pread(file.fd, READ_BYTES, 0))
+                    continue
+            except OSError:
+                pass  # asked again below
+            try:
+                data = group.read(name, now_us)
+            except Vanished:
+                group.leave()
+            except OSError as error:
+                failed(error)
+        contents.append(data)
+    return contents

@@ -58,11 +58,16 @@ class _Mount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Controllers found, and the unified mount (pressure, freeze, kill, events) if there is one."""
+    """Controllers found, and the unified mount (pressure, freeze, kill, events) if there is one.
+
+    ``perf_event``: the mount whose groups perf counts by. It has no files, so it is no controller
+    that anything is read from; on v2 it is there unasked and not listed.
+    """
 
     root: str
     controllers: Mapping[str, Hierarchy]
     unified: str | None
+    perf_event: str | None = None
 
     @property
     def kind(self) -> Literal["v1", "v2", "hybrid"]:
@@ -130,8 +135,11 @@ def detect(root: str = "/") -> Layout:
         raise LayoutError(f"cannot read {mountinfo}: {error.strerror}; mount /proc") from error
     mounts = _cgroup_mounts(text)
     controllers: dict[str, Hierarchy] = {}
+    perf_event: str | None = None
     for mount in mounts:
         if mount.fs_type == "cgroup":
+            if perf_event is None and "perf_event" in mount.options:
+                perf_event = base + mount.point
             for option in mount.options:
                 name = _V1_NAMES.get(option, option)
                 if name in CONTROLLERS:
@@ -146,7 +154,7 @@ def detect(root: str = "/") -> Layout:
             f"no control group hierarchy is mounted under {root}; mount /sys/fs/cgroup into this"
             " namespace (mount -t cgroup2 none /sys/fs/cgroup)"
         )
-    return Layout(root=root, controllers=controllers, unified=unified)
+    return Layout(root, controllers, unified, perf_event or unified)
 
 
 def _cgroup_mounts(text: str) -> list[_Mount]:

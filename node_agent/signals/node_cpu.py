@@ -36,7 +36,7 @@ def parse(data: bytes) -> tuple[Value, ...]:
 
 
 def exact(layout: Layout) -> NodeSource | None:
-    """The exact source of `BUSY` on this machine; None: `SOURCES` is the best there is."""
+    """The exact source of `BUSY` here, read after `SOURCES`; None: that is the best there is."""
     hierarchy = layout.controllers.get("cpuacct")
     if hierarchy is None or hierarchy.version != 1:
         return None

@@ -1,4 +1,4 @@
-"""Memory of the whole machine: total and available from /proc/meminfo, OOM kills from vmstat.
+"""Memory of the whole machine: total and available from /proc/meminfo, events from vmstat.
 
 MemAvailable, not free memory: page cache that can be dropped is not in use, on any version.
 """
@@ -20,6 +20,13 @@ def parse_vmstat(data: bytes) -> tuple[Value, ...]:
     return (number_after(data, b"\noom_kill "),)
 
 
+def parse_refaults(data: bytes) -> tuple[Value, ...]:
+    """(pages of page cache that were read again soon after they had been dropped)."""
+    found = number_after(data, b"\nworkingset_refault_file ")
+    # Kernels before 5.9 have one line for file and anon pages.
+    return (number_after(data, b"\nworkingset_refault ") if found is None else found,)
+
+
 def _kibibytes(data: bytes, key: bytes) -> Value:
     at = data.find(key)
     if at < 0:
@@ -32,5 +39,6 @@ def _kibibytes(data: bytes, key: bytes) -> Value:
 
 SOURCES = (
     NodeSource(("memory_total_bytes", "memory_available_bytes"), "proc/meminfo", parse),
-    NodeSource(("oom_kills",), "proc/vmstat", parse_vmstat, every_ms=1000),
+    NodeSource(("oom_kills",), "proc/vmstat", parse_vmstat),
+    NodeSource(("refault_pages",), "proc/vmstat", parse_refaults),
 )

@@ -1,32 +1,35 @@
-"""Run-queue wait: how long runnable threads of each group waited for a CPU.
+"""Run-queue wait: how long runnable threads of each online group waited for a CPU.
 
 The kernel keeps it per thread (second field of /proc/<tid>/schedstat, ns), so threads are sampled
-and the cost is bounded: at most ``groups`` groups and ``threads`` threads a sweep, round robin.
-Each group has a counter of its own that grows by the sum of the sampled threads' increments times
-threads / threads sampled. A thread counts from its second reading on and its end takes nothing
-away, so that churn never makes the counter fall. A group whose turn it is not is absent.
+and the cost is bounded: the groups are gone round in `ROUND_MS` or a whole part of it, so that two
+readings `ROUND_MS` apart hold the same number of visits, and few threads of each are read.
+Each group has a counter of its own that grows by the sum of their increments times
+threads / threads read. A thread counts from its second reading on and its end takes nothing
+away, so that churn never makes the counter fall. Between visits the counter stands.
 
-Called by `node_agent.sampler`, which owns the one `RunqWait`; `node_agent.reflex` keeps a
-`GroupWait` a pod where the kernel has no pressure.
+Best-effort groups are absent: they wait by order. Called by `node_agent.sampler`;
+`node_agent.reflex` keeps a `GroupWait` a pod where the kernel has no pressure.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from node_agent.cgroup.handles import READ_BYTES, GroupFiles
-from node_agent.cgroup.walk import children
-from node_agent.signals.base import Value
+from node_agent.cgroup.once import read_numbers, read_once
+from node_agent.cgroup.walk import subgroups
+from node_agent.signals.base import Pods, Value
 
 NAME = "runq_wait"
 COLUMN = "runq_wait_us"
-GROUPS_PER_S = 16
+ROUND_MS = 10_000  # the centre takes a point so often
+GROUPS_PER_S = 8
 THREADS_PER_S = 64
 THREADS_PER_GROUP = 16
-SUBGROUPS_PER_GROUP = 32
+THREADS_LEAST = 2  # of a visit, however many groups there are
+GROUPS_MOST_PER_S = 100  # beyond 1,000 groups a round takes longer
 RELIST_US = 30_000_000  # how long a list of sub-groups is believed while all of them are there
 SHORT_THREADS = 4  # of a group that is looked at every few tens of milliseconds
 SHORT_RELIST_US = 1_000_000
@@ -50,49 +53,74 @@ class _Group:
 
 
 class RunqWait:
-    """The sampled counters of all groups of one node."""
+    """The sampled counters of all online groups of one node."""
+
+    name = NAME
+    columns = (COLUMN,)
+    reason = ""
 
     def __init__(self, root: str, period_ms: int) -> None:
         """``root``: of the file system; the budgets above are shared out over the periods."""
         self._proc = f"{root.rstrip('/')}/proc"
-        self._groups_a_sweep = max(1, GROUPS_PER_S * period_ms // 1000)
+        self._period_ms = period_ms
         self._threads_a_sweep = max(THREADS_PER_GROUP, THREADS_PER_S * period_ms // 1000)
         self._groups: dict[str, _Group] = {}
         self._next = 0
+        self._owed = 0  # thousandths of a visit
 
-    def sweep(self, files: Sequence[GroupFiles], now_us: int) -> list[Value]:
-        """One value a group, in microseconds; None where it was not the group's turn."""
-        values: list[Value] = [None] * len(files)
-        threads_left = self._threads_a_sweep
-        for _ in range(min(len(files), self._groups_a_sweep)):
-            if threads_left <= 0:
-                break
-            index = self._next % len(files)
-            self._next = index + 1
-            if files[index].gone:
-                continue
-            group = self._groups.setdefault(files[index].group, _Group())
-            budget = min(threads_left, THREADS_PER_GROUP)
-            threads_left -= self._visit(group, files[index], budget, now_us)
-            values[index] = group.total_ns // 1000
-        return values
+    def visit(self, pods: Pods, now_us: int, _oom_kills: Value) -> bool:
+        """Go on round the online groups; nothing here is ever urgent."""
+        online = [
+            files
+            for files, fact in zip(pods.files, pods.facts, strict=True)
+            if fact.qos != "BE" and not files.gone
+        ]
+        visits = self._visits(len(online))
+        threads_left = max(self._threads_a_sweep, visits * THREADS_LEAST)
+        for left in range(visits, 0, -1):
+            files = online[self._next % len(online)]
+            self._next = self._next % len(online) + 1
+            group = self._groups.setdefault(files.group, _Group())
+            budget = min(threads_left // left, THREADS_PER_GROUP)
+            threads_left -= self._look(group, files, budget, now_us)
+        return False
+
+    def values(self, _column: str, pods: Pods) -> list[Value]:
+        """Microseconds; None for a group that was not visited yet."""
+        known = (self._groups.get(files.group) for files in pods.files)
+        return [None if group is None else group.total_ns // 1000 for group in known]
 
     def forget(self, groups: set[str]) -> None:
         """Drop the counters of groups that have left the pod set."""
         for name in groups:
             self._groups.pop(name, None)
 
-    def _visit(self, group: _Group, files: GroupFiles, budget: int, now_us: int) -> int:
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _visits(self, online: int) -> int:
+        """How many groups this sweep looks at: whole rounds within `ROUND_MS`."""
+        if online == 0:
+            return 0
+        rounds = GROUPS_PER_S * ROUND_MS // 1000 // online
+        rounds = max(1, min(rounds, ROUND_MS // self._period_ms))
+        most_milli = GROUPS_MOST_PER_S * self._period_ms
+        self._owed += min(online * rounds * 1000 * self._period_ms // ROUND_MS, most_milli)
+        visits = min(online, self._owed // 1000)
+        self._owed = min(self._owed - visits * 1000, 1000)
+        return visits
+
+    def _look(self, group: _Group, files: GroupFiles, budget: int, now_us: int) -> int:
         """Read up to ``budget`` threads of one group; return how many were read."""
         place = files.layout.place("threads", files.group)
         if place is None:
             return 0
         if not group.directories or now_us - group.listed_us >= RELIST_US:
-            group.directories = _subgroups(place.directory)
+            group.directories = subgroups(place.directory)
             group.listed_us = now_us
         threads: list[int] = []
         for directory in group.directories:
-            found = _threads(f"{directory}/{place.file}")
+            found = read_numbers(f"{directory}/{place.file}", LIST_BYTES_MAX)
             if found is None:
                 group.listed_us = now_us - RELIST_US
             else:
@@ -118,7 +146,7 @@ class RunqWait:
 
     def _wait_ns(self, tid: int) -> int | None:
         """One thread's counter; None: it has ended."""
-        data = _read(f"{self._proc}/{tid}/schedstat", READ_BYTES)
+        data = read_once(f"{self._proc}/{tid}/schedstat")
         return None if data is None else parse(data)
 
 
@@ -167,8 +195,8 @@ class GroupWait:
         if place is None:
             return
         found: list[int] = []
-        for directory in _subgroups(place.directory):
-            found += _threads(f"{directory}/{place.file}") or []
+        for directory in subgroups(place.directory):
+            found += read_numbers(f"{directory}/{place.file}", LIST_BYTES_MAX) or []
         wanted = set(_spread(found, SHORT_THREADS))
         for tid in self._held.keys() - wanted:
             self._drop(tid)
@@ -191,43 +219,3 @@ def _spread(threads: list[int], count: int) -> list[int]:
     if count <= 0:
         return []
     return threads if len(threads) <= count else threads[:: -(-len(threads) // count)]
-
-
-def _subgroups(top: str) -> list[str]:
-    """``top`` and the groups below it, nearest first, bounded."""
-    found = [top]
-    for directory in found:
-        found.extend(f"{directory}/{name}" for name in children(directory))
-        if len(found) >= SUBGROUPS_PER_GROUP:
-            return found[:SUBGROUPS_PER_GROUP]
-    return found
-
-
-def _threads(path: str) -> list[int] | None:
-    """Thread ids of one group, without its children's; None: it is gone."""
-    data = _read(path, LIST_BYTES_MAX)
-    return None if data is None else [int(word) for word in data.split()]
-
-
-def _read(path: str, at_most_bytes: int) -> bytes | None:
-    """Up to ``at_most_bytes`` of a file, ending at a line; None when its owner is gone."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in _GONE:
-            return None
-        raise
-    parts: list[bytes] = []
-    size = 0
-    try:
-        while size < at_most_bytes and (part := os.read(fd, READ_BYTES)):
-            parts.append(part)
-            size += len(part)
-    except OSError as error:
-        if error.errno in _GONE:
-            return None
-        raise
-    finally:
-        os.close(fd)
-    data = b"".join(parts)
-    return data[: data.rfind(b"\n") + 1]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from node_agent.simulate.fleet import MIB, SYSTEM_BYTES, SYSTEM_CPU_PERMILLE, Fleet
 from node_agent.simulate.trace import FloatArray, IntArray, Trace
-from schemas.columns import NODE_COLUMNS, POD_COLUMNS
+from schemas.columns import FAST_POD_COLUMNS
 
 UNLIMITED = -1
 LEFT_PERMILLE = 10
@@ -35,6 +35,35 @@ IO_BYTES_A_CORE_S = 4 * MIB
 FILL_S = 5.0
 MEMORY_PRESSURE_FROM = 0.9
 US = 1_000_000
+# What a simulated node measures; of the other columns it knows nothing and says nothing.
+NODE_COLUMNS = (
+    "cpu_busy_us",
+    "cpu_steal_us",
+    "memory_total_bytes",
+    "memory_available_bytes",
+    "psi_cpu_some_us",
+    "psi_memory_some_us",
+    "psi_memory_full_us",
+    "psi_io_some_us",
+    "be_cpu_usage_us",
+    "be_cpu_throttled_us",
+    "be_cpu_quota_milli",
+    "samples_dropped",
+    "oom_kills",
+)
+SLOW_COLUMNS = (
+    "memory_current_bytes",
+    "memory_file_bytes",
+    "memory_inactive_file_bytes",
+    "memory_shmem_bytes",
+    "memory_unevictable_bytes",
+    "memory_limit_bytes",
+    "psi_memory_some_us",
+    "psi_io_some_us",
+    "io_bytes",
+    "cpu_throttled_periods",
+)
+POD_COLUMNS = FAST_POD_COLUMNS + SLOW_COLUMNS
 
 
 class Model:

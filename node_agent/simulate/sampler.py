@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from node_agent.simulate import wire
-from node_agent.simulate.model import Model
+from node_agent.simulate.model import SLOW_COLUMNS, Model
 from node_agent.simulate.trace import IntArray
-from schemas.columns import FAST_POD_COLUMNS, SLOW_CADENCE_MS, SLOW_POD_COLUMNS
+from schemas.columns import FAST_POD_COLUMNS, SLOW_MS
 from schemas.records import NodeSample
 
 
@@ -25,8 +25,8 @@ class Sampler:
         self.keys = [name.encode() for name in fleet.names]
         self._boots = [bytes.fromhex(boot) for boot in fleet.boots]
         self._kernel_boot = bytes.fromhex(fleet.kernel_boot)
-        # One slow column a turn, each at least SLOW_CADENCE_MS apart.
-        self._turn = max(1, SLOW_CADENCE_MS // len(SLOW_POD_COLUMNS) // period_ms)
+        # One slow column a turn, each at least SLOW_MS apart.
+        self._turn = max(1, SLOW_MS // len(SLOW_COLUMNS) // period_ms)
 
     def sample(self, rows: slice, mono_us: int, wall_ms: int) -> list[bytes]:
         """Packed samples of ``rows``, in order; their sequence moves on."""
@@ -69,11 +69,11 @@ class Sampler:
 
     def _slow_of(self, seq: IntArray) -> IntArray:
         """Which slow column goes with a sample of this sequence; -1: none this time."""
-        turn = seq // self._turn % len(SLOW_POD_COLUMNS)
+        turn = seq // self._turn % len(SLOW_COLUMNS)
         return np.where(seq % self._turn == 0, turn, -1)
 
     def _pod_columns(self, slow: int) -> tuple[str, ...]:
-        return FAST_POD_COLUMNS if slow < 0 else (*FAST_POD_COLUMNS, SLOW_POD_COLUMNS[slow])
+        return FAST_POD_COLUMNS if slow < 0 else (*FAST_POD_COLUMNS, SLOW_COLUMNS[slow])
 
     def _order(self, rows: IntArray) -> IntArray:
         """Slots in column order, [row, pod]: online pods, then the batch slots that are taken."""

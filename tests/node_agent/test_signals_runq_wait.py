@@ -10,7 +10,9 @@ import pytest
 from node_agent.cgroup.handles import Descriptors, GroupFiles
 from node_agent.cgroup.layout import Layout, detect
 from node_agent.signals import runq_wait
+from node_agent.signals.base import Pods, Value
 from node_agent.signals.runq_wait import SHORT_RELIST_US, GroupWait, RunqWait
+from schemas.records import PodFact, Qos
 
 
 class Tree:
@@ -24,10 +26,18 @@ class Tree:
         (root / "cg").mkdir()
         self.layout: Layout = detect(str(root))
         self.groups: list[GroupFiles] = []
+        self.facts: list[PodFact] = []
 
-    def group(self, name: str) -> None:
+    def group(self, name: str, qos: Qos = "LS") -> None:
         (self.root / "cg" / name).mkdir()
         self.groups.append(GroupFiles(self.layout, name, Descriptors(0)))
+        self.facts.append(PodFact(name, name, qos=qos))
+
+    def sweep(self, waits: RunqWait, now_us: int) -> list[Value]:
+        """One visit, and what is known after it."""
+        pods = Pods(self.groups, self.facts)
+        assert waits.visit(pods, now_us, None) is False
+        return waits.values("runq_wait_us", pods)
 
     def threads(self, path: str, tids: list[int]) -> None:
         home = self.root / "cg" / path
@@ -37,6 +47,18 @@ class Tree:
     def wait(self, tid: int, us: int) -> None:
         (self.root / f"proc/{tid}").mkdir(exist_ok=True)
         (self.root / f"proc/{tid}/schedstat").write_text(f"1 {us * 1000} 1\n")
+
+
+class Watched(RunqWait):
+    """Remembers which groups each sweep looked at."""
+
+    def __init__(self, root: str, period_ms: int) -> None:
+        super().__init__(root, period_ms)
+        self.looks: list[list[str]] = []
+
+    def _look(self, group: runq_wait._Group, files: GroupFiles, budget: int, now_us: int) -> int:
+        self.looks[-1].append(files.group)
+        return super()._look(group, files, budget, now_us)
 
 
 @pytest.fixture
@@ -51,10 +73,10 @@ def test_threads_of_sub_groups_count_and_the_first_reading_is_the_base(tree: Tre
     tree.wait(1, 1_000_000)
     tree.wait(2, 5)
     waits = RunqWait(str(tree.root), 1000)
-    assert waits.sweep(tree.groups, 0) == [0]
+    assert tree.sweep(waits, 0) == [0]
     tree.wait(1, 1_000_100)
     tree.wait(2, 25)
-    assert waits.sweep(tree.groups, 1) == [120]
+    assert tree.sweep(waits, 1) == [120]
 
 
 def test_the_end_of_a_thread_and_a_reused_id_never_lower_it(tree: Tree) -> None:
@@ -63,17 +85,17 @@ def test_the_end_of_a_thread_and_a_reused_id_never_lower_it(tree: Tree) -> None:
     tree.wait(1, 100)
     tree.wait(2, 100)
     waits = RunqWait(str(tree.root), 1000)
-    waits.sweep(tree.groups, 0)
+    tree.sweep(waits, 0)
     tree.wait(1, 150)
     tree.wait(2, 150)
-    assert waits.sweep(tree.groups, 1) == [100]
+    assert tree.sweep(waits, 1) == [100]
     (tree.root / "proc/2/schedstat").unlink()
-    assert waits.sweep(tree.groups, 2) == [100]
+    assert tree.sweep(waits, 2) == [100]
     tree.threads("g", [1])
     tree.wait(1, 3)  # another thread under the old id
-    assert waits.sweep(tree.groups, 3) == [100]
+    assert tree.sweep(waits, 3) == [100]
     tree.wait(1, 8)
-    assert waits.sweep(tree.groups, 4) == [105]
+    assert tree.sweep(waits, 4) == [105]
 
 
 def test_a_sample_of_the_threads_is_scaled_up(tree: Tree) -> None:
@@ -83,39 +105,74 @@ def test_a_sample_of_the_threads_is_scaled_up(tree: Tree) -> None:
     for tid in range(1, count + 1):
         tree.wait(tid, 0)
     waits = RunqWait(str(tree.root), 1000)
-    waits.sweep(tree.groups, 0)
+    tree.sweep(waits, 0)
     for tid in range(1, count + 1):
         tree.wait(tid, 10)
-    assert waits.sweep(tree.groups, 1) == [10 * count]
+    assert tree.sweep(waits, 1) == [10 * count]
 
 
-def test_the_budget_bounds_a_sweep_and_every_group_gets_its_turn(tree: Tree) -> None:
-    groups = 3 * runq_wait.GROUPS_PER_S
+@pytest.mark.parametrize("period_ms", [100, 200, 1000, 2500])
+@pytest.mark.parametrize("groups", [1, 3, 7, 8, 10, 16, 67, 100])
+def test_each_stretch_of_a_round_holds_the_same_visits(
+    tree: Tree, groups: int, period_ms: int
+) -> None:
     for index in range(groups):
         tree.group(f"g{index}")
         tree.threads(f"g{index}", [index + 1])
         tree.wait(index + 1, 0)
+    waits = Watched(str(tree.root), period_ms)
+    sweeps = runq_wait.ROUND_MS // period_ms
+    for sweep in range(4 * sweeps):
+        waits.looks.append([])
+        tree.sweep(waits, sweep)
+    looks = waits.looks
+    counts = [
+        [sum(group.group in one for one in looks[at : at + sweeps]) for group in tree.groups]
+        for at in range(sweeps, 3 * sweeps)
+    ]
+    rounds = min(max(1, 80 // groups), sweeps)
+    assert all(abs(count - rounds) <= 1 for each in counts for count in each)
+    assert all(abs(sum(each) - groups * rounds) <= 1 for each in counts)
+    most = max(len(one) for one in looks)
+    assert most <= -(-groups * rounds * period_ms // runq_wait.ROUND_MS) + 1
+
+
+def test_between_visits_the_counter_stands(tree: Tree) -> None:
+    for index in range(100):
+        tree.group(f"g{index}")
+        tree.threads(f"g{index}", [index + 1])
+        tree.wait(index + 1, 0)
     waits = RunqWait(str(tree.root), 1000)
-    seen: set[int] = set()
-    for sweep in range(3):
-        values = waits.sweep(tree.groups, sweep)
-        visited = {index for index, value in enumerate(values) if value is not None}
-        assert len(visited) == runq_wait.GROUPS_PER_S
-        assert not visited & seen
-        seen |= visited
-    assert len(seen) == groups
+    seen = [tree.sweep(waits, sweep) for sweep in range(10)]
+    assert [values.count(None) for values in seen] == [90, 80, 70, 60, 50, 40, 30, 20, 10, 0]
+    for index in range(100):
+        tree.wait(index + 1, 50)
+    later = [tree.sweep(waits, sweep) for sweep in range(10)]
+    assert [values.count(50) for values in later] == [10, 20, 30, 40, 50, 60, 70, 80, 90, 100]
+    assert [values.count(0) for values in later] == [90, 80, 70, 60, 50, 40, 30, 20, 10, 0]
 
 
-def test_a_group_with_thousands_of_threads_does_not_break_the_budget(tree: Tree) -> None:
-    for name in ("a", "b", "c", "d", "e", "f"):
+def test_best_effort_groups_are_not_looked_at(tree: Tree) -> None:
+    tree.group("be", "BE")
+    tree.group("ls")
+    for name, tid in (("be", 1), ("ls", 2)):
+        tree.threads(name, [tid])
+        tree.wait(tid, 0)
+    waits = RunqWait(str(tree.root), 1000)
+    assert tree.sweep(waits, 0) == [None, 0]
+
+
+def test_groups_with_thousands_of_threads_do_not_break_the_budget(tree: Tree) -> None:
+    names = ("a", "b", "c", "d", "e", "f")
+    for name in names:
         tree.group(name)
         tree.threads(name, list(range(1, 5001)))
     for tid in range(1, 5001):
         tree.wait(tid, 0)
     waits = RunqWait(str(tree.root), 1000)
-    values = waits.sweep(tree.groups, 0)
-    most = runq_wait.THREADS_PER_S // runq_wait.THREADS_PER_GROUP
-    assert sum(value is not None for value in values) == most
+    assert tree.sweep(waits, 0) == [0] * len(names)
+    read = sum(len(group.waited_ns) for group in waits._groups.values())
+    assert len(names) * runq_wait.THREADS_LEAST <= read <= runq_wait.THREADS_PER_S
 
 
 def test_a_group_that_left_begins_anew(tree: Tree) -> None:
@@ -123,11 +180,11 @@ def test_a_group_that_left_begins_anew(tree: Tree) -> None:
     tree.threads("g", [1])
     tree.wait(1, 0)
     waits = RunqWait(str(tree.root), 1000)
-    waits.sweep(tree.groups, 0)
+    tree.sweep(waits, 0)
     tree.wait(1, 10)
-    assert waits.sweep(tree.groups, 1) == [10]
+    assert tree.sweep(waits, 1) == [10]
     waits.forget({"g"})
-    assert waits.sweep(tree.groups, 2) == [0]
+    assert tree.sweep(waits, 2) == [0]
 
 
 def test_a_container_that_is_replaced_is_followed(tree: Tree) -> None:
@@ -136,16 +193,16 @@ def test_a_container_that_is_replaced_is_followed(tree: Tree) -> None:
     tree.threads("g/old", [1])
     tree.wait(1, 0)
     waits = RunqWait(str(tree.root), 1000)
-    waits.sweep(tree.groups, 0)
+    tree.sweep(waits, 0)
     tree.wait(1, 10)
-    assert waits.sweep(tree.groups, 1) == [10]
+    assert tree.sweep(waits, 1) == [10]
     shutil.rmtree(tree.root / "cg/g/old")
     tree.threads("g/new", [2])
     tree.wait(2, 500)
     for us in (500, 500, 540):  # the old one is missed, the new one listed, its first reading
         tree.wait(2, us)
-        waits.sweep(tree.groups, us)
-    assert waits.sweep(tree.groups, 999) == [50]
+        tree.sweep(waits, us)
+    assert tree.sweep(waits, 999) == [50]
 
 
 def test_at_short_intervals_the_longest_wait_of_a_few_kept_threads_counts(tree: Tree) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from schemas import codec, packed
-from schemas.columns import FAST_POD_COLUMNS, NODE_COLUMNS, SLOW_POD_COLUMNS
+from schemas.columns import COLUMNS, FAST_POD_COLUMNS, SLOW_POD_COLUMNS
 from schemas.records import (
     Ack,
     Capacity,
@@ -44,6 +44,7 @@ from schemas.records import (
 GOLDEN = Path(__file__).parent / "golden"
 CAUSE = Cause(1_790_000_000_000, 3, 4711, 1_790_000_123_456, "deac2d420b5cb107", 1)
 POD_A, POD_B = "0d5c1f3e-a", "77aa01b2-b"
+OLDEST_NODE_COLUMNS = [c.name for c in COLUMNS if c.scope == "node" and c.id <= 13]
 SAMPLE = NodeSample(
     node="node-0001",
     boot="00112233445566778899aabbccddeeff",
@@ -55,7 +56,7 @@ SAMPLE = NodeSample(
     pods_rev=7,
     pods=3,
     node_columns={
-        **{name: 1_000_003 * place for place, name in enumerate(NODE_COLUMNS, 1)},
+        **{name: 1_000_003 * place for place, name in enumerate(OLDEST_NODE_COLUMNS, 1)},
         "be_cpu_quota_milli": -1,
         "cpu_steal_us": None,
     },

@@ -21,7 +21,7 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.partitioner import DefaultPartitioner
 
 from schemas import codec, packed
-from schemas.columns import FAST_POD_COLUMNS, NODE_COLUMNS
+from schemas.columns import FAST_NODE_COLUMNS, FAST_POD_COLUMNS
 from schemas.records import Inventory, NodeSample, PodFact
 from schemas.topics import full_name
 from streams.topics_admin import create
@@ -69,7 +69,7 @@ class Node:
             self._us[str(i)] += milli * period_ms
         self._us["be"] += self.best_effort_milli * period_ms
         self._us["busy"] += (self.online_milli + self.best_effort_milli + 200) * period_ms
-        said: dict[str, int | None] = dict.fromkeys(NODE_COLUMNS, 0)
+        said: dict[str, int | None] = dict.fromkeys(FAST_NODE_COLUMNS, 0)
         said |= {
             "cpu_busy_us": self._us["busy"],
             "be_cpu_usage_us": self._us["be"],
