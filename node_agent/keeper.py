@@ -180,7 +180,11 @@ class Keeper:
             if members is None or surface is None:
                 continue
             originals = self._originals(knob, known, members)
-            todo = plan(knob, surface.version, unit, known.ask, members, originals)
+            try:
+                todo = plan(knob, surface.version, unit, known.ask, members, originals)
+            except (ValueError, LookupError) as error:
+                self._fail(knob, known, error, mono_us)
+                continue
             if knob.exact:
                 fresh |= self._fresh(knob, known, unit, members, originals, todo)
             steps += todo
@@ -204,13 +208,17 @@ class Keeper:
             places = self._places(knob, surface, unit, known.ask)
             members = turn.observe(knob, surface, self.machine, places)
         except REFUSALS as error:
-            known.failed = f"{knob.name}:{reason_of(error).removeprefix('os:')}"
-            known.retry_us = mono_us + RETRY_US
+            self._fail(knob, known, error, mono_us)
             return None
         known.gone = not members
         if known.ask is not None and members:
             known.lacks = knob.lacks(known.ask, members[0].values)
         return members
+
+    def _fail(self, knob: Knob, known: _Unit, error: Exception, mono_us: int) -> None:
+        """What cannot be read is tried again later."""
+        known.failed = f"{knob.name}:{reason_of(error).removeprefix('os:')}"
+        known.retry_us = mono_us + RETRY_US
 
     def _places(self, knob: Knob, surface: Surface, unit: str, ask: Ask | None) -> Sequence[str]:
         """Where a unit is turned; where nothing is asked any more, all that was turned."""

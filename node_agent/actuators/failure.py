@@ -26,7 +26,7 @@ def reason_of(error: Exception) -> str:
         return error.reason
     if isinstance(error, UnsafePath):
         return "unsafe_path"
-    if isinstance(error, ValueError):
+    if isinstance(error, (ValueError, LookupError)):
         return "unreadable"
     number = error.errno if isinstance(error, OSError) else None
     return f"os:{errno.errorcode.get(number or 0, 'EIO')}"

@@ -226,6 +226,23 @@ def test_a_file_that_says_nonsense_is_a_failure_and_not_the_end(tmp_path: Path) 
         assert text(mount, f"{LS_POD}/cpu.shares") == "4096"
 
 
+@pytest.mark.parametrize("nonsense", ["many", "max", "1 2 3", ""])
+def test_a_bandwidth_that_says_nonsense_is_a_failure_and_not_the_end(
+    tmp_path: Path, nonsense: str
+) -> None:
+    mount = tmp_path / "cgroup"
+    make_tree(mount, 2)
+    (mount / LS_POD / "cpu.max").write_text(nonsense)
+    asked = IsolationSettings(pods=("ls",), pod_knobs={"cpu_quota_us": [300_000]})
+    kernel = FakeKernel()
+    with isolation(tmp_path / "s", mount, 2, KNOBS, kernel) as held:
+        held.obey(asked)
+        held.beat(0)
+        if nonsense != "max":  # no limit, whatever the period
+            assert held.outcome() == ("failed", "failed:cpu_bandwidth:unreadable")
+        assert kernel.count == 0
+
+
 class Counting(HierarchySurface):
     """Counts what is read."""
 
