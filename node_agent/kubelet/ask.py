@@ -55,9 +55,10 @@ class Kubelet:
     def __call__(self) -> KubeletSaid:
         """Raises `KubeError`, or ValueError for an answer that is no list of pods."""
         answer = facts.read(self._client.get("/pods"))
-        if answer.refused and answer.refused != self._told:
-            log.warning("%d pods left out: %s", answer.left_out, "; ".join(answer.refused))
-        self._told = answer.refused
+        for line in (*answer.refused, *answer.doubts):
+            if line not in self._told:
+                log.warning("pod %s", line)
+        self._told = (*answer.refused, *answer.doubts)
         if self._asked % CONFIG_EVERY == 0:
             self._configuration()
         self._asked += 1

@@ -33,6 +33,8 @@ TEMPLATE_LABEL = "pod-template-hash"
 CONTAINERS_MAX = 256
 """Of one pod, whose groups are looked for; all of them count in its sums."""
 NAME_CHARACTERS = 253
+NAMED_MAX = 8
+DOUBTFUL_MILLI = 100
 _BURSTS = {
     "none": "none",
     "cpuBurstOnly": "cpu_burst_only",
@@ -56,11 +58,14 @@ class KubePod(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """One answer of the kubelet; ``refused``: pods left out, a few by name with the reason."""
+    """One answer of the kubelet; a few of the pods left out, and of those that may not mean what
+    they say, by name with the reason.
+    """
 
     pods: tuple[KubePod, ...]
     left_out: int
     refused: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
 
 
 class _Node(msgspec.Struct):
@@ -92,7 +97,10 @@ def read(raw: bytes) -> Answer:
             refused.append(f"{each.metadata.uid[:NAME_CHARACTERS]!r} {trouble}")
         else:
             found[each.metadata.uid] = kube_pod(each)
-    return Answer(_settle_keys(found), listed.unread + len(refused), tuple(refused[:8]))
+    pods = _settle_keys(found)
+    doubts = [doubt for pod in pods if (doubt := _doubt(pod))]
+    left_out = listed.unread + len(refused)
+    return Answer(pods, left_out, tuple(refused[:NAMED_MAX]), tuple(doubts[:NAMED_MAX]))
 
 
 def kube_pod(pod: wire.Pod) -> KubePod:
@@ -148,6 +156,21 @@ def kube_pod(pod: wire.Pod) -> KubePod:
     keys = tuple(dict.fromkeys(key for key in (about.uid, config) if _name(key)))
     over = status.phase in _OVER
     return KubePod(fact, keys, kubernetes_qos, over, containers[:CONTAINERS_MAX])
+
+
+def _doubt(pod: KubePod) -> str:
+    """Cores written where thousandths are counted: a pod of batch-cpu 8 gets next to nothing."""
+    for each in pod.containers:
+        for said in (each.requests, each.limits):
+            for amount, resource in (
+                (said.batch_cpu_milli, "batch-cpu"), (said.mid_cpu_milli, "mid-cpu"),
+            ):  # fmt: skip
+                if 0 < amount < DOUBTFUL_MILLI:
+                    return (
+                        f"{pod.fact.namespace}/{pod.fact.name} says {resource} {amount}, which is"
+                        f" {amount} thousandths of a CPU; write {amount * 1000} for {amount} CPUs"
+                    )
+    return ""
 
 
 def _trouble(about: wire.Metadata) -> str | None:

@@ -69,8 +69,8 @@ def by_container(pod: Pod) -> list[tuple[ContainerSpec, Kind, Asked]]:
 def of_pod(
     pod: Pod, containers: Iterable[tuple[Kind, Amounts, Amounts]], priority_class: PriorityClass
 ) -> dict[str, Any]:
-    """Fields of `schemas.records.PodFact`; a limit of -1 is none. ``containers``: (kind, requests,
-    limits), init containers first.
+    """Fields of `schemas.records.PodFact`; a limit of -1 is none, and a limit alone is the request
+    too. ``containers``: (kind, requests, limits), init containers first.
     """
     each = list(containers)
     overhead = amounts(pod.spec.overhead)
@@ -78,7 +78,10 @@ def of_pod(
     found: dict[str, Any] = {}
     for resource in ("cpu_milli", "memory_bytes"):
         fields = _fields(resource, priority_class)
-        asked = [(kind, _first(requests, fields)) for kind, requests, _ in each]
+        asked = [
+            (kind, _or(_first(requests, fields), _first(limits, fields)))
+            for kind, requests, limits in each
+        ]
         allowed = [_first(limits, fields) for kind, _, limits in each if kind != "init"]
         extra = max(_first(overhead, fields), 0)
         request, limit = _request(asked), UNSAID

@@ -17,6 +17,7 @@ from schemas.records import BurstWish
 from tests.node_agent.kubelet.pods import ID, answer, container, pod
 
 GI = 1 << 30
+QOS = "koordinator.sh/qosClass"
 BATCH = {"kubernetes.io/batch-cpu": "1500", "kubernetes.io/batch-memory": "2Gi"}
 
 
@@ -48,7 +49,7 @@ def test_a_prod_pod_in_full() -> None:
     assert (fact.uid, fact.name) == ("3f1c0a4e-6f0e-4f3b-8f63-5a5a4f5a9c01", "web-7d9c6bfb4f-x2k5p")
     assert (fact.namespace, fact.workload) == ("shop", "shop/web")
     assert (fact.qos, fact.priority_class, fact.priority) == ("LS", "prod", 9100)
-    assert (fact.cpu_request_milli, fact.memory_request_bytes) == (550, GI)
+    assert (fact.cpu_request_milli, fact.memory_request_bytes) == (550, GI + (64 << 20))
     assert (fact.cpu_limit_milli, fact.memory_limit_bytes) == (1100, 2 * GI + (64 << 20))
     assert (fact.eviction_priority, fact.terminating, fact.evictable) == (-3, False, True)
     assert (found.kubernetes_qos, found.over) == ("Burstable", False)
@@ -280,6 +281,20 @@ def test_quantities_that_are_none_were_not_said() -> None:
     found = one(container("a", {"cpu": "many", "memory": "-5"}, {"cpu": "1Gi ", "memory": "lots"}))
     assert found.fact.cpu_request_milli == 0
     assert found.fact.memory_limit_bytes == -1
+
+
+def test_a_limit_alone_is_the_request_too() -> None:
+    found = one(container("a", None, {"cpu": "2"}), container("b", {"cpu": "1"}, {"cpu": "3"}))
+    assert (found.fact.cpu_request_milli, found.fact.cpu_limit_milli) == (3000, 5000)
+
+
+def test_cores_written_for_thousandths_are_doubted() -> None:
+    few = {"kubernetes.io/batch-cpu": "8"}
+    said = facts.read(answer(pod("u", "job", container("a", few, few), labels={QOS: "BE"})))
+    assert said.doubts == (
+        "shop/job says batch-cpu 8, which is 8 thousandths of a CPU; write 8000 for 8 CPUs",
+    )
+    assert said.pods[0].fact.cpu_request_milli == 8, "what was written is what holds"
 
 
 def test_far_too_many_pods_and_containers() -> None:
