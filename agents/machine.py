@@ -16,15 +16,13 @@ from agents.cpuset import Pins, Processors
 from agents.isolation.by_class import LS, codes
 from agents.lending.reserved import cpus_of
 from agents.table import ABSENT, Field, Ints
+from schemas.facts import STATIC_CPUS
 from schemas.records import BurstWish, CpuTopology, Inventory, PodFact, Qos, ResctrlFacts
 
 if TYPE_CHECKING:
     from agents.state import PartitionState, Seat
 
 NODE_FIELDS = (Field("processors", np.int32),)  # CPUs to choose from; 0: not known, or not ours
-STATIC_CPUS = "cpu_manager_static"
-"""A capability: the kubelet writes cpusets itself, and its new containers begin with its own: the
-CPUs of best-effort work are not ours to choose there, and the quota holds alone."""
 POD_FIELDS = (
     Field("qos", np.int8, fill=LS),  # place in `agents.isolation.by_class.CLASSES`
     Field("limit", shape=(2,), fill=ABSENT),  # milli, bytes

@@ -12,7 +12,6 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from agents.machine import STATIC_CPUS
 from node_agent.cgroup.layout import Layout
 from node_agent.cgroup.paths import normal_group
 from node_agent.group_rules import GroupRule, RuleGroups
@@ -24,6 +23,7 @@ from node_agent.join import Joined, Known, join, wanted_ids
 from node_agent.kubelet.cpu_manager import NOTHING, CpuManagerState
 from node_agent.kubelet.roll import Roll
 from node_agent.pod_groups import PodGroup, PodGroups
+from schemas.facts import STATIC_CPUS
 from schemas.records import Inventory
 
 if TYPE_CHECKING:  # an agent that asks nobody does without the weight of a client

@@ -13,6 +13,9 @@ from msgspec import Meta
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Qos = Literal["LSE", "LSR", "LS", "BE", "SYSTEM", ""]
 PriorityClass = Literal["prod", "mid", "batch", "free", ""]
+STATIC_CPUS = "cpu_manager_static"
+"""A capability: the kubelet writes cpusets itself, and its new containers begin with its own: the
+CPUs of best-effort work are nobody else's to choose there, and the quota holds alone."""
 
 
 @dataclass(frozen=True, slots=True)
