@@ -174,10 +174,14 @@ class Discovery:
         return self._revisions.census(record, self.joined.pods, be_root)
 
     def _lost(self) -> str:
-        """What is wrong where a kubelet names pods and made no group that is seen here."""
-        if self._tree is not None or not self._kubernetes or not self._roll.index:
+        """What is wrong where groups of a kubelet are spoken of and none is seen."""
+        if self._tree is not None:
             return ""
-        return "the kubelet names pods, and no kubepods group is seen; mount the host's cgroups"
+        if self._kubernetes and self._roll.index:
+            return "the kubelet names pods, and no kubepods group is seen; mount the host's cgroups"
+        if self.file is not None and any(rule.base != "root" for rule in self.file.state.rules):
+            return f"{self.file.path}: groups with a base, and no kubepods group; say --kubepods"
+        return ""
 
     def _hear(self, found: list[PodGroup], mono_us: int) -> None:
         """Take over an answer of the kubelet; ask for one when there is a pod that it left out."""

@@ -370,8 +370,9 @@ def test_a_rule_below_a_kubelet_s_group_waits_for_the_kubelet(
     make(layout, "system.slice/nginx.service")
     path = tmp_path / "inventory.yaml"
     path.write_text(YARN)
-    census = machine(layout, None, file=InventoryFile(str(path))).poll(0)
-    assert [each.name for each in census.record.pods] == ["nginx.service"]
+    source = machine(layout, None, file=InventoryFile(str(path)), kubernetes=False)
+    assert [each.name for each in source.poll(0).record.pods] == ["nginx.service"]
+    assert source.error.endswith("say --kubepods")
 
 
 @pytest.mark.parametrize("name", [b"\x01", b"a\x7f", b"\xff\xfe", b"\xe2\x80\xae"])

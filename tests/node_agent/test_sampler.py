@@ -87,6 +87,23 @@ def test_identity_and_order(tmp_path: Path) -> None:
     assert len(bytes.fromhex(first.boot)) == len(bytes.fromhex(first.kernel_boot)) == 16
 
 
+def test_cpus_added_between_two_samples_make_another_revision(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "v2-crio")
+    first = machine.sweep()
+    (machine.root / "sys/devices/system/cpu/online").write_text("0-7\n")
+    topology = machine.root / "sys/devices/system/cpu/cpu6/topology"
+    shutil.copytree(topology, topology.parents[1] / "cpu7/topology")
+    machine.clock.step(1000)
+    second = machine.sweep()
+    assert machine.sampler.census is not None
+    record = machine.sampler.census.record
+    assert (first.pods_rev, second.pods_rev, record.pods_rev) == (1, 2, 2)
+    assert record.cpu_capacity_milli == 8000
+    assert record.topology is not None
+    assert record.topology.cpu == tuple(range(8))
+    assert [zone.cpu_milli for zone in record.zones] == [4000, 4000, 0]
+
+
 def test_a_step_of_the_wall_clock_moves_nothing_but_itself(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "v2-ubuntu")
     first = machine.sweep()
