@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Literal
 
-from node_agent.journal import Journal, Line
+from node_agent.journal import Journal
+from node_agent.journal_text import Line
 from node_agent.lease import NodeLease, Verdict, order_of
 from schemas.records import Ack, Command, Decider
 

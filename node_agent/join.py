@@ -62,21 +62,29 @@ def join(known: Known, populated: Callable[[str], bool]) -> Joined:
     for pod in pods:
         if pod.group in groups:
             continue  # an earlier source has spoken of this group
-        if len(result.pods) >= MAX_PODS:
-            result.surplus += 1
-            continue
         placed = _in_place(pod, known, result)
         trouble = _unusable(pod.group) or check_place(placed, known.be_root)
         if pod.group in inner:
             trouble = "contains groups that are pods themselves"
+        elif pod.fact.uid in uids and pod.group in known.others:
+            # A tenant may take the name of another's container: the path is nobody else's.
+            placed = replace(placed, fact=replace(placed.fact, uid=pod.group))
         elif pod.fact.uid in uids:
             trouble = f"has the uid of {uids[pod.fact.uid].group!r}"
         if trouble is not None:
             result.refused[pod.group] = trouble
             continue
-        groups[pod.group] = uids[pod.fact.uid] = placed
+        groups[pod.group] = uids[placed.fact.uid] = placed
         result.pods.append(placed)
+    _bound(result)
     return result
+
+
+def _bound(result: Joined) -> None:
+    """No more pods than a sample can say; best-effort ones go first, for their root bounds them."""
+    result.surplus = max(0, len(result.pods) - MAX_PODS)
+    if result.surplus:
+        result.pods = sorted(result.pods, key=lambda pod: pod.best_effort)[:MAX_PODS]
 
 
 def parents(group: str) -> Iterator[str]:
@@ -107,7 +115,12 @@ def _of_kubelets(
 ) -> Iterator[Pod]:  # fmt: skip
     """Pods whose group stands. Of several groups of one pod the one where something runs."""
     by_uid: dict[str, list[PodGroup]] = {}
+    named = {*known.others, *(pod.group for pod in known.written)}
     for found in known.groups:
+        above = None if found.uid in known.roll.index else _first_in(named, parents(found.group))
+        if above is not None:  # what a pod makes in its own group does not hide it
+            result.refused[found.group] = f"lies in the group of the pod {above!r}"
+            continue
         by_uid.setdefault(found.uid, []).append(found)
     for uid, several in by_uid.items():
         chosen = several[0]
@@ -118,6 +131,10 @@ def _of_kubelets(
             if each is not chosen:
                 result.refused[each.group] = f"has the uid of {chosen.group!r}"
         yield _pod(known, chosen.group, chosen, known.roll.index.get(uid))
+
+
+def _first_in(named: set[str], groups: Iterator[str]) -> str | None:
+    return next((group for group in groups if group in named), None)
 
 
 def _to_come(known: Known) -> Iterator[Pod]:

@@ -10,20 +10,25 @@ Originals belong to one start of the kernel: after a reboot the groups are new a
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import orjson
+from node_agent import journal_text, plain_file
+from node_agent.journal_text import Line
 
+log = logging.getLogger(__name__)
 NAME, OLD_NAME = "journal.jsonl", "journal.1.jsonl"
+SPOILT_NAME = "journal.spoilt"
 MAX_BYTES = 4 << 20
+READ_BYTES = 8 * MAX_BYTES  # no agent writes as much
+_OPEN = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 COMMANDS_KEPT = 1024
 SYNCED = frozenset({"boot", "original", "intent", "released", "standing", "kept", "returned"})
 Fsync = Literal["acts", "always", "never"]
-Line = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +83,18 @@ class Journal:
         self._directory = directory
         self._path = directory / NAME
         self._fsync, self._max_bytes, self._write = fsync, max_bytes, write
-        self.state, whole = _read(self._path)
+        try:
+            self.state, whole = _read(self._path)
+        except ValueError as error:
+            os.replace(self._path, directory / SPOILT_NAME)
+            log.error(  # noqa: TRY400  (the reason says it all)
+                "%s; put aside as %s: values found now count as originals", error, SPOILT_NAME
+            )
+            self.state, whole = Remembered(broken_lines=1), 0
         if self.state.kernel_boot != kernel_boot:
             _forget_kernel(self.state)
             self.state.kernel_boot = kernel_boot
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self._descriptor = os.open(self._path, _OPEN, 0o640)
         os.ftruncate(self._descriptor, whole)
         os.lseek(self._descriptor, 0, os.SEEK_END)
         self._size = whole
@@ -137,7 +149,7 @@ class Journal:
 
     def append(self, line: Line) -> None:
         """One line, whole or (after a crash) not at all."""
-        raw = orjson.dumps(line) + b"\n"
+        raw = journal_text.dumps(line)
         if self._size + len(raw) > self._max_bytes:
             self._rotate()
         written = self._write(self._descriptor, raw)
@@ -151,9 +163,9 @@ class Journal:
 
     def _rotate(self) -> None:
         """Standing state into a fresh file; both renames are atomic, so one of the two is whole."""
-        raw = orjson.dumps({"kind": "standing", **_standing(self.state)}) + b"\n"
+        raw = journal_text.dumps({"kind": "standing", **_standing(self.state)})
         fresh = self._directory / (NAME + ".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        descriptor = os.open(fresh, _OPEN | os.O_TRUNC, 0o640)
         os.write(descriptor, raw)
         os.fsync(descriptor)
         old = self._directory / OLD_NAME
@@ -165,22 +177,25 @@ class Journal:
 
 
 def recall(directory: Path) -> Remembered:
-    """What the journal in ``directory`` says, without changing it; empty when there is none."""
+    """What the journal in ``directory`` says, without changing it; empty when there is none.
+
+    Raises ValueError for a file that no agent wrote.
+    """
     return _read(directory / NAME)[0]
 
 
 def _read(path: Path) -> tuple[Remembered, int]:
-    """The state and the length of the file's whole lines."""
+    """The state and the length of the file's whole lines. Raises ValueError for no plain file."""
     state = Remembered()
     try:
-        raw = path.read_bytes()
+        raw = plain_file.read(str(path), READ_BYTES, follow=False)
     except FileNotFoundError:
         return state, 0
     whole = raw.rfind(b"\n") + 1
-    for each in raw[:whole].splitlines():
+    for each in raw[:whole].split(b"\n")[:-1]:
         try:
-            _fold(state, orjson.loads(each))
-        except (orjson.JSONDecodeError, KeyError, TypeError):
+            _fold(state, journal_text.loads(each))
+        except (ValueError, KeyError, TypeError):
             state.broken_lines += 1
     return state, whole
 

@@ -17,6 +17,7 @@ from agents import law
 from agents.log import LAW_VERSION, Entry, SampleEntry, SideRecord, TickEntry
 from agents.state import PartitionState
 from agents.step import step
+from node_agent import plain_file
 from schemas import codec
 from schemas.errors import BadRecord
 from schemas.packed import PackedSample
@@ -24,6 +25,7 @@ from schemas.policy import Policy
 from schemas.records import Ack, Command, Inventory, PolicyRecord, Tick
 
 PARTITION, INCARNATION = 0, 0
+MAX_BYTES = 16 << 20  # of the policies on disk
 TICK_SLACK_MS = 50  # a beat that comes a little early still ticks
 QUIET_TICK_MS = 10_000
 """Between ticks that admit nothing: what they decide (capacity, reports) is the centre's to say,
@@ -101,12 +103,12 @@ class PolicyShelf:
     def load(self) -> list[tuple[bytes, PolicyRecord]]:
         """What was kept; a file that cannot be read counts as none."""
         try:
-            held = orjson.loads(self._path.read_bytes())
+            held = orjson.loads(plain_file.read(str(self._path), MAX_BYTES, follow=False))
             found = [
                 (key.encode(), codec.decode(PolicyRecord, text.encode()))
                 for key, text in held.items()
             ]
-        except (FileNotFoundError, ValueError, AttributeError, BadRecord):
+        except (OSError, ValueError, AttributeError, BadRecord):
             return []
         self._held = held
         return found

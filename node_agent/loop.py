@@ -30,7 +30,7 @@ from node_agent.obey import Obey
 from node_agent.originals import Trees
 from node_agent.outbox import Outbox, Parcel
 from node_agent.reflex import Reflex
-from node_agent.sampler import Clock, Sampler
+from node_agent.sampler import Clock, Sampler, in_range
 from node_agent.settings import POLICIES_NAME, Settings
 from schemas import codec, packed
 from schemas.errors import BadRecord
@@ -38,6 +38,7 @@ from schemas.policy import STAGES, Policy
 from schemas.records import LEASE_KEY, Ack, Command, Lease, PolicyRecord
 from schemas.topics import full_name
 
+LONGEST_ID = 512  # names of node and decider, and three numbers
 INVENTORY_REFRESH_US = 60_000_000
 QUEUE_ITEMS = 1024
 FAREWELL_S = 2.0
@@ -197,7 +198,12 @@ class NodeAgent:
         except InventoryError as error:
             log.warning("no sample: %s", error)
             return None
-        raw = packed.encode(sample)
+        try:
+            raw = packed.encode(sample)
+        except BadRecord as error:
+            log.warning("a figure of the kernel is left out: %s", error)
+            sample = in_range(sample)
+            raw = packed.encode(sample)
         self.outbox.put(self._parcel("samples", raw, codec.PACKED_HEADERS, is_sample=True))
         self._follow(self.sampler.census)
         self.reflex.learn(sample)
@@ -309,6 +315,8 @@ class NodeAgent:
         else:
             end = self.readers["commands"].history_end[record.partition]
             command = codec.decode(Command, record.value)
+            if len(command.id) > LONGEST_ID:
+                raise BadRecord("too_large", f"a command's id of {len(command.id)} characters")
             await self._queue.put(Said(command, history=record.offset < end))
 
     def _answer_refused(self, record: ConsumerRecord, reason: str) -> None:

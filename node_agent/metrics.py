@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Literal
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from node_agent.signals.meter import SignalStats
 
 Kind = Literal["counter", "gauge"]
+PATIENCE_S = 2.0
 Samples = list[tuple[tuple[str, ...], float]]
 
 
@@ -248,8 +251,23 @@ class _Exporter(Collector):
             yield family
 
 
-def serve(agent: NodeAgent, host: str, port: int) -> None:
-    """Answer /metrics from a thread of its own. Raises OSError when the port is taken."""
+class _Handler(WSGIRequestHandler):
+    """Quiet, and patient for a moment only: whoever sends nothing is let go."""
+
+    timeout = PATIENCE_S
+
+    def log_message(self, *_: object) -> None:
+        """A scrape is no news."""
+
+
+def serve(agent: NodeAgent, host: str, port: int) -> int:
+    """Answer /metrics, one scrape after the other, from one thread; the port.
+
+    However many connect, the agent gets no further thread and no further memory. Raises OSError
+    when the port is taken.
+    """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Exporter(agent))
-    start_http_server(port, host, registry)
+    server = make_server(host, port, make_wsgi_app(registry), handler_class=_Handler)
+    Thread(target=server.serve_forever, daemon=True, name="metrics").start()
+    return server.server_port

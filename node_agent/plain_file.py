@@ -6,6 +6,7 @@ Kubernetes mounts what it rotates.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 
@@ -18,12 +19,24 @@ def stamp(path: str) -> Stamp:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def read(path: str, most_bytes: int) -> bytes:
-    """The content. Raises OSError, or ValueError for what is no plain file or is too large."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+def read(path: str, most_bytes: int, *, follow: bool = True) -> bytes:
+    """The content. Raises OSError, or ValueError for what is no plain file, is too large, or
+    anybody may write; ``follow`` False: for a link too.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError(f"{path}: a link; put the file itself there") from None
+        raise
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise ValueError(f"{path}: no plain file; write one")
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError(f"{path}: no plain file; write one")
+        if mode & stat.S_IWOTH:
+            raise ValueError(f"{path}: anybody may write it; chmod o-w {path}")
         raw = file.read(most_bytes + 1)
     if len(raw) > most_bytes:
         raise ValueError(f"{path}: larger than {most_bytes} bytes")

@@ -12,6 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -275,6 +276,19 @@ class Sampler:
             if (name, reason) not in self._noted:
                 self._noted.add((name, reason))
                 _LOG.info("%s is absent (%s); what it fills stays empty", name, reason)
+
+
+def in_range(sample: NodeSample) -> NodeSample:
+    """The sample without the figures that no 64-bit integer can say: absent, not a wrong one."""
+
+    def said(value: Value) -> Value:
+        return value if value is not None and -(1 << 63) <= value < 1 << 63 else None
+
+    return replace(
+        sample,
+        node_columns={name: said(value) for name, value in sample.node_columns.items()},
+        pod_columns={name: [*map(said, values)] for name, values in sample.pod_columns.items()},
+    )
 
 
 def _kernel_boot(root: str) -> str:

@@ -142,7 +142,7 @@ def _has_openat2() -> bool:
 
 def _openat2(at: int, path: str) -> int:
     libc = _libc()
-    found: int = libc.syscall(_OPENAT2, at, path.encode(), _HOW, len(_HOW))
+    found: int = libc.syscall(_OPENAT2, at, os.fsencode(path), _HOW, len(_HOW))
     if found < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)

@@ -27,6 +27,7 @@ from node_agent.actuators.subtree import BE_ROOT, Subtree
 
 DEADLINE_US = 1_000_000
 POLL_US = 1_000
+AT_ONCE = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,19 +144,28 @@ def _kill(trees: Sequence[Subtree], group: Parts, until_ns: int) -> bool:
 
 
 def _kill_group(tree: Subtree, group: Parts) -> None:
-    """`cgroup.kill`; ENOENT where the group is gone or the kernel is older than 5.14."""
+    """`cgroup.kill`; not there where the group is gone, is one of threads, or before Linux 5.14."""
     try:
         tree.write(group, "cgroup.kill", "1")
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENODEV):
+        if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP):
             raise
 
 
 def _kill_processes(tree: Subtree, group: Parts) -> None:
-    """SIGKILL to each process of the group; one of a foreign pid namespace shows as 0."""
+    """SIGKILL to each process of the group; one of a foreign pid namespace shows as 0.
+
+    So many at a time, for a tenant may have more processes than the agent may have descriptors.
+    """
+    found = sorted(tree.processes(group) - {0, 1, os.getpid()})
+    for at in range(0, len(found), AT_ONCE):
+        _kill_some(tree, group, found[at : at + AT_ONCE])
+
+
+def _kill_some(tree: Subtree, group: Parts, pids: Sequence[int]) -> None:
     held: dict[int, int] = {}
     try:
-        for pid in tree.processes(group) - {0, 1, os.getpid()}:
+        for pid in pids:
             try:
                 held[pid] = os.pidfd_open(pid)
             except ProcessLookupError:

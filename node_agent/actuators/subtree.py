@@ -7,9 +7,11 @@ components cannot be said: the hierarchy's root is never written.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Literal
 
 from node_agent.actuators.beneath import (
@@ -41,7 +43,8 @@ WRITABLE = frozenset(
 )
 CLEARABLE = frozenset({"cpuset.cpus"})
 """Files that say nothing when they were never written, and can be made to say so again."""
-MAX_DEPTH = 8
+MAX_DEPTH = 64
+"""Containers within containers are a handful of levels; a tenant may make any number."""
 
 
 def inside(path: str, root: str) -> Parts:
@@ -139,9 +142,28 @@ class Subtree:
         return found
 
     def processes(self, group: Parts) -> set[int]:
-        """Ids of the processes in the group and under it."""
+        """Ids of the processes in the group and under it.
+
+        A group of threads (``cgroup.type``) lists no processes: those of its threads are meant.
+        """
         found: set[int] = set()
         for each in self.groups(group):
-            text = self.read(each, "cgroup.procs")
-            found.update(int(line) for line in (text or "").split())
+            try:
+                text = self.read(each, "cgroup.procs")
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:
+                    raise
+                threads = self.read(each, "cgroup.threads") or ""
+                found.update(filter(None, map(_process_of, threads.split())))
+            else:
+                found.update(int(line) for line in (text or "").split())
         return found
+
+
+def _process_of(thread: str) -> int:
+    """The process of a thread; 0 when it has ended."""
+    try:
+        status = Path(f"/proc/{thread}/status").read_bytes()
+    except OSError:
+        return 0
+    return int(status.partition(b"\nTgid:")[2].split(maxsplit=1)[0])

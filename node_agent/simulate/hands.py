@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from node_agent.answers import NO_CPUSET, Answers
-from node_agent.journal import Journal, Line, Remembered
+from node_agent.journal import Journal, Remembered
+from node_agent.journal_text import Line
 from node_agent.lease import NO_ACT, BrokerClock, NodeLease
 from node_agent.simulate.model import UNLIMITED
 from node_agent.simulate.world import Said, World

@@ -24,9 +24,15 @@ def command(offset: int, **more: Any) -> dict[str, Any]:
         "incarnation": 1,
         "offset": offset,
         "ordered": True,
+        "asked_milli": 700,
+        "in_force_milli": 700,
+        "granted_milli": 700,
+        "pods": [],
         "outcome": "applied",
         "reason": "",
-        "granted_milli": 700,
+        "dry_run": False,
+        "boot": "b",
+        "mono_us": 1,
         **more,
     }
 

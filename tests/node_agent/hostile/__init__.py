@@ -1,0 +1,1 @@
+"""Attacks of a tenant on the agent of its node; each stands in the table of docs/security.md."""
