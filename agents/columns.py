@@ -21,6 +21,8 @@ NODE_WANTED = (
     "be_cpu_usage_us",
     "memory_total_bytes",
     "memory_available_bytes",
+    "be_memory_limit_bytes",
+    "be_memory_used_bytes",
     "be_cpu_quota_milli",
 )
 """Node columns that a decider reads, in the order of `Payloads.node`."""

@@ -72,6 +72,8 @@ class Folded:
     be_milli: Ints
     memory_total: Ints
     memory_available: Ints
+    memory_limit: Ints  # the next one above best-effort work; ABSENT: none
+    memory_limited: Ints  # in use under it
     quota_milli: Ints  # in force; -1 none
     quota_known: Bools
     told_apart: Bools  # each pod's use is known, so what is left is the system's
@@ -102,7 +104,9 @@ def fold(state: PartitionState, wave: Wave) -> Folded:
     level = payloads.node
     has = payloads.node_has & (level >= 0) & (level <= LARGEST_LEVEL)
     rates = _node_rates(state, rows, mono_us, level[:, :COUNTERS], payloads.node_has[:, :COUNTERS])
-    total, available, quota = (np.where(has[:, i], level[:, i], ABSENT) for i in LEVELS)
+    total, available, limit, limited, quota = (
+        np.where(has[:, i], level[:, i], ABSENT) for i in LEVELS
+    )
     folded = Folded(
         rows=rows,
         mono_us=mono_us,
@@ -113,6 +117,8 @@ def fold(state: PartitionState, wave: Wave) -> Folded:
         be_milli=rates[:, 1],
         memory_total=total,
         memory_available=available,
+        memory_limit=limit,
+        memory_limited=limited,
         quota_milli=quota,
         quota_known=payloads.node_has[:, QUOTA],
         told_apart=known.copy(),

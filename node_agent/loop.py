@@ -90,7 +90,7 @@ class NodeAgent:
             use_idle=settings.use_idle,
             dry_run=settings.dry_run,
         )
-        self.reflex = Reflex(self.sampler, self.obey, self.mono_us, self._tell)
+        self.reflex = Reflex(self.sampler, self.obey, self.mono_us, self._tell, self._extra_beat)
         self._law = LocalLaw(settings.node)
         self._shelf = PolicyShelf(settings.state_dir / POLICIES_NAME)
         for key, record in self._shelf.load():
@@ -189,12 +189,16 @@ class NodeAgent:
                 due = now
             await asyncio.sleep(due - now)
 
-    def _measure(self) -> list[Command] | None:
+    def _extra_beat(self) -> None:
+        """A beat between two beats: the law is asked at once."""
+        self._offer(Beat(self._measure(extra=True)))
+
+    def _measure(self, *, extra: bool = False) -> list[Command] | None:
         """One period: sweep, send, fold; None when there was nothing to fold."""
         self.sampler.samples_dropped = self.outbox.spool.samples_dropped
         self.sampler.evictions = self.obey.evicted_pods
         try:
-            sample = self.sampler.sweep()
+            sample = self.sampler.sweep(extra=extra)
         except InventoryError as error:
             log.warning("no sample: %s", error)
             return None

@@ -181,6 +181,13 @@ TABLE: tuple[Row, ...] = (
         (),
         lambda a: _one(a.reflex.cuts),
     ),
+    Row(
+        "memory_alarms",
+        "counter",
+        "Samples taken at once because a memory limit was nearly reached.",
+        (),
+        lambda a: _one(a.reflex.alarms),
+    ),
     Row("reflex_looks", "counter", "Looks at pods.", (), lambda a: _one(a.reflex.polls)),
     Row(
         "reflex_own_limits",

@@ -6,7 +6,9 @@ that stalled or used most in the last period, and some in turn) and of the group
 online pods; the latter only say where to look. `agents.reflex` judges; `node_agent.obey` acts.
 Without best-effort work that runs, or at its floor, there is nothing to take: one counter is read
 every `IDLE_MS`. Where the kernel grants triggers it tells when to look, and looks are as rare.
-Never read: the node's pressure and best-effort work's own (docs/nodes.md).
+Memory limits at and above the best-effort root are looked at too: nearly reached, one is answered
+by a sample at once, from which the law orders pods out. Never read: the node's pressure and
+best-effort work's own (docs/nodes.md).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from agents.eviction.release import mark_below
 from agents.reflex import PERMILLE, Pulse, is_own_limit, wakes_us
 from node_agent.cgroup.handles import GroupFiles, Vanished
 from node_agent.cgroup.paths import overlaps
@@ -27,7 +30,9 @@ from node_agent.obey import Obey
 from node_agent.pressure_triggers import Triggers
 from node_agent.sampler import Sampler
 from node_agent.signals import cpu_throttling, cpu_usage, psi
+from node_agent.signals.memory_limits import CLOSE_BYTES
 from node_agent.signals.runq_wait import GroupWait
+from schemas.policy import Policy
 from schemas.policy import Reflex as Rule
 from schemas.records import Ack, NodeSample
 
@@ -38,6 +43,7 @@ IDLE_MS = 200
 RUNS_US = 1_000_000  # best-effort work that used CPU in the last second is running
 SCAN_US = 1_000_000  # a group makes us look at all its pods at most so often
 LIMITED_GROUPS = 16  # of a pod, whose throttled time is looked at
+ALARM_US = 250_000  # while a limit is nearly reached, a sample at most so often
 LONG_AGO_US = -(1 << 62)
 CPU_COLUMN, STALL_COLUMN = "cpu_usage_us", "psi_cpu_some_us"
 
@@ -79,9 +85,12 @@ class Reflex:
         obey: Obey,
         mono_us: Callable[[], int],
         tell: Callable[[list[Ack]], None],
+        sample_now: Callable[[], None],
     ) -> None:
-        self.polls = self.cuts = self.own_limits = self.failures = 0
+        """``tell``: what was done; ``sample_now``: a beat between two beats, for memory's sake."""
+        self.polls = self.cuts = self.own_limits = self.failures = self.alarms = 0
         self._sampler, self._obey, self._mono_us, self._tell = sampler, obey, mono_us, tell
+        self._sample_now = sample_now
         self._usage = _usage_parser(sampler)
         self._census: Census | None = None
         self._online: dict[int, Watch] = {}  # by place in the census
@@ -89,7 +98,7 @@ class Reflex:
         self._hot: list[Watch] = []
         self._turn = 0
         self._used_us, self._used_at_us = 0, LONG_AGO_US
-        self._ran_us = self._scanned_us = LONG_AGO_US
+        self._ran_us = self._scanned_us = self._alarm_us = LONG_AGO_US
         self._triggers: Triggers | None = None
         self._woken = asyncio.Event()
 
@@ -163,11 +172,31 @@ class Reflex:
 
     def poll(self) -> int:
         """One look; milliseconds until the next."""
-        lease, now_us = self._obey.lease, self._mono_us()
-        policy, in_force = lease.policy, lease.in_force_milli
-        if policy is None or not (policy.reflex.enabled and policy.suppress.enabled):
+        policy, now_us = self._obey.lease.policy, self._mono_us()
+        if policy is None or not policy.reflex.enabled:
             return IDLE_MS
-        rule = policy.reflex
+        cpu_ms = self._look_at_pods(policy, now_us) if policy.suppress.enabled else IDLE_MS
+        return min(cpu_ms, self._look_at_limits(policy, now_us))
+
+    def _look_at_limits(self, policy: Policy, now_us: int) -> int:
+        """Memory's last gate is the law's: a sample is taken at once when it has to be asked."""
+        limits, rule = self._sampler.limits, policy.evict_memory
+        if limits is None or not (rule.enabled and rule.limit_enabled):
+            return IDLE_MS
+        margin = rule.limit_margin_bytes
+        room = limits.room(now_us, lambda limit: int(mark_below(limit, margin)))
+        if room is None or room > CLOSE_BYTES:
+            return IDLE_MS
+        if room <= 0 and now_us - self._alarm_us >= ALARM_US:
+            self._alarm_us = now_us
+            self.alarms += 1
+            self._sample_now()
+        return policy.reflex.poll_ms
+
+    def _look_at_pods(self, policy: Policy, now_us: int) -> int:
+        """Stalled time of the hot pods, where best-effort work has something to give."""
+        lease, rule = self._obey.lease, policy.reflex
+        in_force = lease.in_force_milli
         if in_force is None or in_force <= lease.floor() or not self._runs(now_us, rule):
             return max(IDLE_MS, rule.poll_ms)
         self.polls += 1

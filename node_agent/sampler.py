@@ -30,6 +30,7 @@ from node_agent.signals import (
     BEST_EFFORT_SIGNALS,
     GROUP_SIGNALS,
     kept_signals,
+    memory_limits,
     node_readers,
     node_sources,
 )
@@ -37,12 +38,15 @@ from node_agent.signals.base import Pods, Value
 from node_agent.signals.cadence import Cadence
 from node_agent.signals.group_sweep import GroupSweep, When
 from node_agent.signals.machine_sweep import MachineSweep
+from node_agent.signals.memory_limits import MemoryLimits
 from node_agent.signals.meter import Meter, SamplerStats
 from schemas.columns import POD_COLUMNS, SECOND_MS
 from schemas.records import NodeSample
 
 _LOG = logging.getLogger(__name__)
 UNKNOWN_BOOT = "0" * 32
+EXTRA: tuple[bool, frozenset[str], frozenset[str]] = (True, frozenset(), frozenset())
+"""What is due in a sweep between two periods."""
 
 
 class Clock(Protocol):
@@ -97,6 +101,7 @@ class Sampler:
         self._descriptors = Descriptors(descriptors)
         self._machine = NodeFiles(layout.root, self._descriptors)
         self._best_effort: GroupFiles | None = None
+        self.limits: MemoryLimits | None = None  # at and above the best-effort root
         self._pods: list[GroupFiles] = []
         self._census: Census | None = None
         self._seq = 0
@@ -135,8 +140,11 @@ class Sampler:
         """Files of another group, from the same budget of descriptors; the caller closes them."""
         return GroupFiles(self.layout, group, self._descriptors)
 
-    def sweep(self) -> NodeSample:
-        """Measure once. Raises what the inventory source raises, and nothing of the kernel's."""
+    def sweep(self, *, extra: bool = False) -> NodeSample:
+        """Measure once; ``extra``: between two periods, memory included, and nobody's turn is used.
+
+        Raises what the inventory source raises, and nothing of the kernel's.
+        """
         began_ns = time.perf_counter_ns()
         census = self._source.poll(self._clock.mono_us())
         if census is not self._census:
@@ -144,7 +152,7 @@ class Sampler:
         mono_us, wall_ms = self._clock.mono_us(), self._clock.wall_ms()
         if self._machine_files.look(mono_us):
             self._cadence.machine_has(self._machine_files.turns())
-        second, pods_turn, machine_turn = self._cadence.next()
+        second, pods_turn, machine_turn = EXTRA if extra else self._cadence.next()
         self._seq += 1
         for files in (*self._pods, *filter(None, (self._best_effort,))):
             if files.gone:
@@ -196,6 +204,8 @@ class Sampler:
         self._machine.close()
         for files in (*self._pods, *filter(None, (self._best_effort,))):
             files.close()
+        if self.limits is not None:
+            self.limits.close()
 
     def _adopt(self, census: Census) -> None:
         """Open the groups of new pods, close those of pods that are gone, keep the rest."""
@@ -213,11 +223,12 @@ class Sampler:
         if root != census.be_root:
             if self._best_effort is not None:
                 self._best_effort.close()
-            self._best_effort = (
-                None
-                if census.be_root is None
-                else GroupFiles(self.layout, census.be_root, self._descriptors)
-            )
+            if self.limits is not None:
+                self.limits.close()
+            self._best_effort = self.limits = None
+            if census.be_root is not None:
+                self._best_effort = self.open_group(census.be_root)
+                self.limits = MemoryLimits(self.layout, census.be_root, self.open_group)
         self._census = census
 
     def _pod_sweep(self, when: When) -> dict[str, list[Value]]:
@@ -231,7 +242,20 @@ class Sampler:
         columns = self._machine_files.read(when)
         for name, values in self._root_files.read(groups, when).items():
             columns[name] = values[0] if values else None
-        return columns
+        return columns | self._limit_columns(when) if when.second else columns
+
+    def _limit_columns(self, when: When) -> dict[str, Value]:
+        """The memory limit that best-effort work will reach first."""
+        meter = Meter(self.stats.of(memory_limits.NAME))
+        values: tuple[Value, ...] = (None, None)
+        try:
+            values = values if self.limits is None else self.limits.read(when.now_us)
+        except (OSError, ValueError) as error:
+            meter.fail(error)
+        meter.reads += 1
+        meter.absent += values.count(None)
+        meter.book(self._seq, when.now_us)
+        return dict(zip(memory_limits.COLUMNS, values, strict=True))
 
     def _go_round(
         self, now_us: int, turn: frozenset[str], oom_kills: Value

@@ -61,6 +61,8 @@ COLUMNS: tuple[Column, ...] = (
     Column(15, "evictions", "node", "counter", PERIOD_MS, "pods ended by this start of the agent"),
     Column(16, "refault_pages", "node", "counter", SLOW_MS, "page cache missed soon after it went"),
     Column(17, "memory_cold_bytes", "node", "level", SLOW_MS, "page cache idle for five scans"),
+    Column(18, "be_memory_limit_bytes", "node", "level", SECOND_MS, "next limit above; -1: none"),
+    Column(19, "be_memory_used_bytes", "node", "level", SECOND_MS, "in use under it, no cache"),
     Column(20, "disk_read_us", "node", "counter", SLOW_MS, "time of all reads, all disks"),
     Column(21, "disk_write_us", "node", "counter", SLOW_MS, "time of all writes, all disks"),
     Column(22, "disk_reads", "node", "counter", SLOW_MS, "reads done, all disks"),

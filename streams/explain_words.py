@@ -45,6 +45,10 @@ REASONS = {
     "unknown_pods": "its pods are not known, so the last figure is held and nothing new placed",
     "withdrawn": "the node has been silent for long, so no more is offered than is lent",
     "memory_full": "memory is nearly full",
+    "memory_limit": "a memory limit is nearly reached",
+    "memory_limit_fleet_unknown": (
+        "a memory limit is nearly reached, and the fleet's state is not known"
+    ),
     "memory_full_fleet_unknown": "memory is nearly full, and the fleet's state is not known",
     "memory_in_use": "memory is nearly full, and these pods offer themselves",
     "memory_overdrawn": "best-effort work has asked for more memory than is lent",
@@ -123,6 +127,8 @@ def _suppress(seen: Seen) -> str:
 def _evict_memory(seen: Seen) -> str:
     terms = seen.terms
     used = f"{size(terms['used'])} of {size(terms['capacity'])} memory ({terms['percent']} %)"
+    if "limit" in terms:
+        used += f" and {size(terms['limited'])} under a limit of {size(terms['limit'])}"
     return (
         f"{_who(seen)} told to leave {seen.node}, because {used} are in use, "
         f"{size(terms['release'])} too much, {size(terms['credited'])} of it on its way out "

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 Budget = Callable[["PartitionState", int], tuple[int, str]]
 """Pods that may be ordered out at a log time, and the reason that goes with it."""
-ALONE = "memory_full_fleet_unknown"
-"""Reason of an order without the fleet's word: then best effort alone goes, by the last gate."""
+FULL, LIMIT = "memory_full", "memory_limit"
+ALONE = {FULL: "memory_full_fleet_unknown", LIMIT: "memory_limit_fleet_unknown"}
+"""Reasons of an order without the fleet's word: then best effort alone goes, by the last gate."""
 REASONS = {plan.ALLOCATABLE: "overdrawn", plan.USAGE: "in_use"}
 """Reasons of the features that are off by default, after the resource's name."""
 
@@ -106,7 +107,7 @@ def serve(
     if not wanted or not cooled(log_ms, int(nodes[gate.evicted_ms][row]), rule.cooldown_ms):
         return
     budget, reason = budget_of(state, log_ms)
-    if reason == ALONE:
+    if reason in ALONE.values():
         tasks = [task for task in tasks if task.name == plan.BEST_EFFORT]
     done = run(tasks, releases, gone, budget)
     if not done.evicted:

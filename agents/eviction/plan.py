@@ -153,12 +153,16 @@ def releases_of(
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What one node has of the resource; ``starved_milli``: by satisfaction, of CPU only."""
+    """What one node has of the resource.
+
+    ``starved_milli``: by satisfaction, of CPU only; ``beyond_bytes``: what a memory limit asks for.
+    """
 
     capacity: int
     used: int
     allocatable: Amounts
     starved_milli: int = 0
+    beyond_bytes: int = 0
 
 
 def goals_of(
@@ -172,8 +176,10 @@ def goals_of(
             continue
         if feature == ALLOCATABLE:
             goals[feature] = overdrawn(resource, rule, node.allocatable, pods)
-        elif feature == USAGE or resource == "memory":
+        elif feature == USAGE:
             goals[feature] = {resource: _by_usage(rule, node)}
+        elif resource == "memory":
+            goals[feature] = {resource: max(_by_usage(rule, node), node.beyond_bytes)}
         else:
             goals[feature] = {f"batch-{resource}": node.starved_milli}
     return goals

@@ -18,6 +18,8 @@ CORE_MILLI = 1000
 """A limit below one core counts as used up, whatever runs under it."""
 COVERED_PART = 3
 """A window is believed when a third of it was seen."""
+MARGIN_PART, LOWER_PART = 4, 2
+"""A margin that was meant for a large limit leaves three quarters, and a half, of a small one."""
 LARGEST = float(1 << 62)
 """A float amount beyond this is cut to it before it becomes an integer."""
 
@@ -32,6 +34,19 @@ def by_usage(
     percent = used * PERCENT // capacity
     release = capacity * np.maximum(percent - lower_percent, 0) // PERCENT
     result: Ints = np.where(percent >= threshold_percent, release, 0)
+    return result
+
+
+def mark_below(limit: Array | int, margin: Array | int) -> Ints:
+    """From which use on a memory limit is nearly reached; small ones keep three quarters."""
+    result: Ints = limit - np.minimum(margin, limit // MARGIN_PART)
+    return result
+
+
+def by_limit(limit: Array, used: Array, margin: Array | int, lower: Array | int) -> Ints:
+    """Amount to free under a limit: 0 below its mark, else down to the lower one, at least half."""
+    floor = limit - np.minimum(lower, limit // LOWER_PART)
+    result: Ints = np.where(used >= mark_below(limit, margin), used - floor, 0)
     return result
 
 

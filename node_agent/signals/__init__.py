@@ -1,6 +1,7 @@
 """What is measured: one signal a file, each named here. Read by `node_agent.sampler`.
 
-A new signal is one file, one line below and one test.
+A new signal is one file, one line below and one test. `memory_limits` is also asked between two
+sweeps, so the sampler calls it by itself.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ def check(policy: Policy, source: str) -> None:
     for key, high in (
         ("evict_memory.lower_percent", "threshold_percent"),
         ("evict_memory.allocatable_lower_percent", "allocatable_threshold_percent"),
+        ("evict_memory.limit_margin_bytes", "limit_lower_bytes"),
         ("evict_cpu.usage_lower_percent", "usage_threshold_percent"),
         ("evict_cpu.allocatable_lower_percent", "allocatable_threshold_percent"),
     ):

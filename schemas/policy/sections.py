@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from schemas.policy.units import (
+    Bytes,
     Evictable,
     Milli,
     Ms,
@@ -54,6 +55,9 @@ class EvictMemory(Part, frozen=True):
     threshold_percent: Percent = 70
     lower_percent: Percent = 68
     best_effort_enabled: bool = True  # the largest best-effort pods go, offered or not
+    limit_enabled: bool = True  # they go too before a memory limit above them is reached
+    limit_margin_bytes: Bytes = 209_715_200  # so far below it; at most a quarter of it
+    limit_lower_bytes: Bytes = 314_572_800  # what it is brought down to; at most half of it
     usage_enabled: bool = False  # then best-effort pods that offer themselves, as they say
     usage_priority_most: Evictable = 5_999  # nobody above it goes
     allocatable_enabled: bool = False  # requests beyond what is lent are taken back

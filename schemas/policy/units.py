@@ -10,6 +10,7 @@ NAME_PATTERN = r"^[0-9A-Za-z._-]{1,64}\Z"
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 Percent = Annotated[int, Meta(ge=0, le=100)]
 Permille = Annotated[int, Meta(ge=0, le=1000)]
+Bytes = Annotated[int, Meta(ge=0, le=1 << 50)]
 Milli = Annotated[int, Meta(ge=0, le=4_096_000)]
 Ms = Annotated[int, Meta(ge=0, le=86_400_000)]
 PositiveMs = Annotated[int, Meta(ge=100, le=86_400_000)]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.eviction.node import best_effort_pods
+from agents.eviction.release import by_limit, mark_below
+from schemas.policy import Policy
 from schemas.records import Ack, Command, FleetFacts, PodFact, PolicyRecord
 from tests.agents.worlds import (
     GIB,
@@ -287,3 +290,82 @@ def test_escalation_can_be_switched_off() -> None:
     commands = stubborn(world, node, 5)
     assert [command.pods[0] for command in commands] == ["b"] * 5
     assert not any("escalated" in command.reason for command in commands)
+
+
+MIB = 1 << 20
+LIMIT = 4 * GIB
+RULE = Policy().evict_memory
+
+
+def near_a_limit(used: int | None, limit: int = LIMIT) -> dict[str, Any]:
+    return {"be_memory_limit_bytes": limit, "be_memory_used_bytes": used}
+
+
+def test_before_a_memory_limit_above_them_pods_go_although_the_node_is_not_full() -> None:
+    node = crowded(best_effort("b"), best_effort("c"))
+    world = World(WARM, node)
+    world.tick(1000, facts(10))
+    mark = LIMIT - RULE.limit_margin_bytes
+    sizes = [GIB, 100 * MIB, 3 * GIB]
+    world.say(node.sample(used=sizes, more=near_a_limit(mark - 1)))
+    assert evictions(world) == []
+    world.say(node.sample(used=sizes, more=near_a_limit(mark)))
+    (command,) = evictions(world)
+    assert (command.pods, command.reason) == (("c",), "memory_limit")
+    assert command.release_bytes == RULE.limit_lower_bytes - RULE.limit_margin_bytes
+    assert (command.terms["limit"], command.terms["limited"]) == (LIMIT, mark)
+
+
+def test_without_the_fleets_word_one_pod_goes_before_a_limit() -> None:
+    node = crowded(*(best_effort(f"b{i}") for i in range(5)))
+    world = World(WARM, node)
+    world.say(node.sample(used=[10 * MIB] * 6, more=near_a_limit(LIMIT - MIB)))
+    (command,) = evictions(world)
+    assert len(command.pods) == 1
+    assert command.reason == "memory_limit_fleet_unknown"
+
+
+def test_a_full_node_with_a_limit_nearly_reached_frees_the_larger_of_both() -> None:
+    node = crowded(best_effort("b"), best_effort("c"))
+    world = World(WARM, node)
+    world.tick(1000, facts(10))
+    beyond = near_a_limit(MEMORY, limit=MEMORY)  # its goal is smaller than that of the full node
+    world.say(node.sample(available=FULL, used=[GIB, 3 * GIB, 5 * GIB], more=beyond))
+    (command,) = evictions(world)
+    assert (command.reason, command.release_bytes) == ("memory_full", RELEASE)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [near_a_limit(None), near_a_limit(0), near_a_limit(-1), near_a_limit(GIB, -1),
+     near_a_limit(GIB, 0)],
+)  # fmt: skip
+def test_r3_no_limit_or_an_absent_figure_evicts_nobody(more: dict[str, Any]) -> None:
+    node = crowded(best_effort("b"))
+    world = World(WARM, node)
+    world.say(node.sample(more=more))
+    assert evictions(world) == []
+
+
+def test_the_gate_at_limits_has_a_switch_of_its_own() -> None:
+    node = crowded(best_effort("b"))
+    world = World("evict_memory: {limit_enabled: false}", node)
+    world.say(node.sample(more=near_a_limit(LIMIT)))
+    assert evictions(world) == []
+
+
+@given(
+    limit=st.integers(1, 1 << 50),
+    used=st.integers(0, 1 << 50),
+    margin=st.integers(0, 1 << 50),
+    more=st.integers(1, 1 << 50),
+)
+def test_under_any_limit_a_quarter_is_left_to_use_and_half_is_kept(
+    limit: int, used: int, margin: int, more: int
+) -> None:
+    one = np.array([limit], dtype=np.int64)
+    mark = int(mark_below(one, margin)[0])
+    assert limit - limit // 4 <= mark <= limit
+    release = int(by_limit(one, np.array([used], dtype=np.int64), margin, margin + more)[0])
+    assert (release > 0) <= (used >= mark)
+    assert release <= max(used - (limit - limit // 2), 0)

@@ -46,7 +46,7 @@ class Machine:
         self.groups = {uid: f"{ONLINE}/{uid}" for uid in self.uids} | {"batch": f"{ROOT}/batch"}
         self.used_us = 0
         (root / "cg").mkdir()
-        (root / "cg/cgroup.controllers").write_text("cpu\n")
+        (root / "cg/cgroup.controllers").write_text("cpu memory\n")
         for group in (*self.groups.values(), ONLINE, ROOT):
             (root / "cg" / group).mkdir(parents=True, exist_ok=True)
         self.file(ROOT, "cpu.max", "100000 100000\n")
@@ -69,7 +69,11 @@ class Machine:
         tree = Subtree(str(self.root / "cg"), 2, ROOT, overwrite)
         self.obey.follow(self.census, Trees(tree, tree))
         self.sampler = Sampler(layout, self, "n", self)
-        self.reflex = Reflex(self.sampler, self.obey, self.mono_us, self.told.extend)
+        self.alarms = 0
+        self.reflex = Reflex(self.sampler, self.obey, self.mono_us, self.told.extend, self._alarmed)
+
+    def _alarmed(self) -> None:
+        self.alarms += 1
 
     def mono_us(self) -> int:
         return self.now_us
@@ -320,6 +324,26 @@ def test_slices_hold_online_pods_only() -> None:
     pods = tuple(PodFact(uid, uid, qos="BE" if uid == "d" else "LS") for uid in groups)
     census = Census(Inventory("n", 1, 1, 1, pods=pods), tuple(groups.values()), ROOT)
     assert slices(census) == ["kubepods/burstable", "web"]  # `kubepods` holds best effort too
+
+
+def test_a_memory_limit_nearly_reached_asks_for_a_sample_at_once_and_not_at_every_look(
+    machine: Machine,
+) -> None:
+    limit, margin = 2 << 30, Policy().evict_memory.limit_margin_bytes
+    for name, value in (("memory.max", limit), ("memory.current", 0)):
+        machine.file(ROOT, name, f"{value}\n")
+    machine.live()
+    assert machine.looks(1, be_milli=0) == POLL_MS  # best effort runs: pods are looked at
+    machine.pass_ms(1500, be_milli=0)
+    assert machine.looks(2, be_milli=0) == IDLE_MS  # and the limit is far away
+    machine.file(ROOT, "memory.current", f"{limit - margin - 1}\n")
+    assert machine.looks(2, be_milli=0) == POLL_MS
+    assert machine.alarms == 0
+    machine.file(ROOT, "memory.current", f"{limit - margin}\n")
+    machine.looks(5, be_milli=0)
+    assert machine.alarms == machine.reflex.alarms == 1
+    machine.looks(6, be_milli=0)
+    assert machine.alarms == 3
 
 
 def test_on_this_kernel_a_service_that_gets_busy_beside_a_job_cuts_it(tmp_path: Path) -> None:

@@ -78,6 +78,17 @@ def test_at_100_ms_the_dear_files_are_left_out_nine_times_of_ten(tmp_path: Path)
     assert machine.sampler.stats.signals["memory_stat"].sweeps == 2
 
 
+def test_a_sweep_between_two_periods_has_memory_and_takes_nobodys_turn(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, "v1-centos", period_ms=100)
+    machine.sweep()
+    extra = machine.sampler.sweep(extra=True)
+    assert extra.seq == 2
+    assert set(extra.pod_columns) == set(FAST_POD_COLUMNS)
+    assert "be_memory_limit_bytes" in extra.node_columns
+    slow = [set(machine.sweep().pod_columns) & set(SLOW_POD_COLUMNS) for _ in range(10)]
+    assert [len(names) for names in slow] == [0] * 9 + [1]
+
+
 def test_identity_and_order(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "v2-ubuntu")
     first, second = machine.sweep(), machine.sweep()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 
+from agents.eviction.gate import ALONE
 from agents.log import Output
 from schemas.records import Capacity, Command, DeadLetter
 from tests.sim.broker import Broker
@@ -108,7 +109,7 @@ class OutputCheck:
     def _order(self, record: Command) -> None:
         """An eviction order: within the budget of the fleet, none while most nodes are ill."""
         self.report.figures["eviction_orders"] += 1
-        if record.reason == "memory_full_fleet_unknown":
+        if record.reason in ALONE.values():
             if len(record.pods) > 1:
                 self._broken("blast_radius", f"{record.pods} while the fleet is unknown")
             return
