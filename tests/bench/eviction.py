@@ -54,6 +54,7 @@ LOOK_S = 0.002
 COOL_S = 5.0  # longer than the policy's cool-down
 POLICY = f"""
 name: default
+rollout: {{stage: expand}}
 suppress: {{threshold_percent: 100, floor_percent: 50, raise_permille: 1000}}
 evict_memory: {{threshold_percent: 99, lower_percent: 98, limit_margin_bytes: {MARGIN_BYTES},
   limit_lower_bytes: {MARGIN_BYTES + 100 * MB}}}
