@@ -31,7 +31,9 @@ AS_JSON = typer.Option(False, "--json", help="One JSON document instead of words
 AUTHOR = typer.Option("", "--author", help="Who; default: the user of this shell.")
 NOTE = typer.Option("", "--note", help="Why; kept in the history.")
 FORCE = typer.Option(False, "--force", help="Overrule a refusal; needs a --note.")
-ACCOUNT = typer.Option(None, "--account", help="JSON with net_benefit of the stage before.")
+ACCOUNT = typer.Option(
+    None, "--account", help="JSON of what the pilot came to, see docs/policy.md."
+)
 DIFFERS = 1
 
 
@@ -69,7 +71,8 @@ def put(
 ) -> None:
     """Check a file and publish it as the next version, on a canary first.
 
-    Refused: a change of the whole fleet at once, and an expansion without a positive account.
+    Refused: a change of the whole fleet at once, and an expansion whose account does not meet
+    rollout.pilot.exit.
     The first version of a policy needs no canary. What holds already is not published again.
     """
     text, policy = read_policy(file, drop_in)

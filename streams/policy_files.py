@@ -5,11 +5,9 @@ Called by `streams.policy_cli`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import orjson
+import msgspec
 import yaml
 
 from schemas import codec
@@ -18,6 +16,7 @@ from schemas.errors import BadPolicy
 from schemas.policy import Policy
 from schemas.records import Inventory
 from schemas.topics import full_name
+from streams.account import Account
 from streams.topic_reader import CannotRun, newest_of
 
 PATTERN = "*.yaml"
@@ -41,17 +40,14 @@ def read_policy(file: Path, drop_ins: Path | None) -> tuple[str, Policy]:
     return f"# Made of {', '.join(path.name for path in paths)}.\n{written}", policy
 
 
-def read_account(file: Path | None) -> Mapping[str, Any] | None:
-    """The account of the stage before: a JSON object."""
+def read_account(file: Path | None) -> Account | None:
+    """The account of the stage before. Raises CannotRun for what is none."""
     if file is None:
         return None
     try:
-        found = orjson.loads(file.read_bytes())
-    except orjson.JSONDecodeError as error:
-        raise CannotRun(f"{file}: no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise CannotRun(f"{file}: an account is a JSON object with net_benefit")
-    return found
+        return msgspec.json.decode(file.read_bytes(), type=Account)
+    except msgspec.DecodeError as error:
+        raise CannotRun(f"{file}: no account: {error}; see docs/policy.md") from None
 
 
 def read_match(pairs: list[str]) -> dict[str, str]:

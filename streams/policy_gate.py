@@ -1,23 +1,20 @@
 """Which change of policy may be published, and the record it becomes. Pure.
 
-`streams.policy_cli` asks. A fleet is taken in stages: a change goes to a canary first, a stage is
-expanded on a positive account of the one before. What is refused can be forced; then the record
-says who did, and why. Going back needs no permission.
+`streams.policy_cli` asks. A fleet is taken in stages: a change goes to a canary first, and only a
+pilot whose account meets its exit conditions is expanded. What is refused can be forced; then the
+record says who did, and why. Going back needs no permission.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from schemas.errors import BadPolicy
 from schemas.policy import Policy, digest, parse, published
-from schemas.policy.partial import changes_of
 from schemas.records import PolicyRecord
+from streams.account import Account, unmet
+from streams.expansion import expanded
 from streams.topic_reader import CannotRun
-
-EXPANDED = "expand"
 
 
 class Unchanged(CannotRun):
@@ -39,7 +36,7 @@ class Wish:
     note: str = ""
     canary: dict[str, str] = field(default_factory=dict)
     forced: bool = False
-    account: Mapping[str, Any] | None = None  # of the stage before: `net_benefit`
+    account: Account | None = None  # of the stage before
 
 
 def change(versions: list[PolicyRecord], text: str, policy: Policy, wish: Wish) -> PolicyRecord:
@@ -48,10 +45,11 @@ def change(versions: list[PolicyRecord], text: str, policy: Policy, wish: Wish) 
     Raises Unchanged when it holds already, CannotRun when it may not be published.
     """
     newest = newest_good(versions)
+    if newest is None and wish.canary:
+        raise CannotRun("the first version cannot have a canary: nothing holds elsewhere yet")
     if newest is None:
-        if wish.canary:
-            raise CannotRun("the first version cannot have a canary: nothing holds elsewhere yet")
-        return _record(versions, policy.name, text, wish)
+        forced = _overruled(_expansions(Policy(), policy, wish.account), wish)
+        return _record(versions, policy.name, text, wish, forced=forced)
     _refuse_same(newest, policy, wish)
     objections = []
     if not wish.canary and not _promotes(newest, policy):
@@ -59,12 +57,7 @@ def change(versions: list[PolicyRecord], text: str, policy: Policy, wish: Wish) 
             "this changes the whole fleet at once: name a canary (--canary LABEL=VALUE) and "
             "`slackwater policy promote` it later"
         )
-    expanded = expanding(published(newest).policy, policy)
-    if expanded and not _is_positive(wish.account):
-        objections.append(
-            f"{', '.join(expanded)} would be expanded without a positive account of the stage "
-            "before (--account FILE with net_benefit above 0)"
-        )
+    objections += _expansions(published(newest).policy, policy, wish.account)
     forced = _overruled(objections, wish)
     elsewhere = (newest.elsewhere if newest.canary else newest.text) if wish.canary else ""
     return _record(versions, policy.name, text, wish, elsewhere=elsewhere, forced=forced)
@@ -106,23 +99,14 @@ def digest_of(record: PolicyRecord) -> str:
         return ""
 
 
-def expanding(before: Policy, after: Policy) -> list[str]:
-    """What reaches the last stage and was not there: the cluster, or selector entries by name."""
-    base, known = before.rollout.stage, _stages(before)
-    return sorted(
-        name
-        for name, stage in _stages(after).items()
-        if stage == EXPANDED and known.get(name, base) != EXPANDED
-    )
-
-
-def _stages(policy: Policy) -> dict[str, str]:
-    """The stage of the cluster and of each entry, its own or the cluster's."""
-    found: dict[str, str] = {"the cluster": policy.rollout.stage}
-    for entry in policy.nodes:
-        said = changes_of(entry, ("rollout",)).get("rollout", {})
-        found[f"nodes {entry.name}"] = said.get("stage", policy.rollout.stage)
-    return found
+def _expansions(before: Policy, after: Policy, account: Account | None) -> list[str]:
+    """What is expanded although the conditions in force before the change are not met."""
+    against: dict[str, list[str]] = {}
+    for one in expanded(before, after):
+        words = "; ".join(unmet(account, one.before.pilot.exit))
+        if words:
+            against.setdefault(words, []).append(one.what)
+    return [f"{', '.join(names)} would be expanded, but {why}" for why, names in against.items()]
 
 
 def _earlier(
@@ -145,11 +129,6 @@ def _earlier(
 
 def _promotes(newest: PolicyRecord, policy: Policy) -> bool:
     return bool(newest.canary) and digest(_parsed(newest)) == digest(policy)
-
-
-def _is_positive(account: Mapping[str, Any] | None) -> bool:
-    benefit = account.get("net_benefit") if account is not None else None
-    return isinstance(benefit, int | float) and not isinstance(benefit, bool) and benefit > 0
 
 
 def _overruled(objections: list[str], wish: Wish) -> bool:

@@ -39,7 +39,7 @@ from schemas.policy.lending import CapacityRule, Margins, MidRule, Peak, Predict
 from schemas.policy.placement import ElasticQuota, LoadAware, LowNodeLoad
 from schemas.policy.published import Published, published
 from schemas.policy.reading import MAX_POLICY_BYTES, load, parse
-from schemas.policy.rollout import STAGES, Rollout, Stage
+from schemas.policy.rollout import STAGES, PilotExit, Rollout, Stage
 from schemas.policy.sections import (
     Blast,
     EvictCpu,
@@ -91,6 +91,7 @@ __all__ = [
     "Peak",
     "Percent",
     "Permille",
+    "PilotExit",
     "Policy",
     "PositiveMs",
     "Prediction",

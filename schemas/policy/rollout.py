@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, structs
 
-from schemas.policy.units import Part, Percent
+from schemas.policy.units import Part, Percent, Permille
 
 Stage = Literal["observe", "protect", "pilot", "expand"]
 STAGES: dict[str, str] = {
@@ -27,12 +27,28 @@ LENDING = ("capacity", "mid")
 """Sections that lend: off until the pilot."""
 
 
+class PilotExit(Part, frozen=True):
+    """What the account of a pilot has to show before anything is expanded."""
+
+    observed_days: Annotated[int, Meta(ge=0, le=365)] = 14  # at least
+    evictions_per_1000_node_days: Annotated[int, Meta(ge=0, le=10_000_000)] = 1000  # at most
+    suppressed_permille: Permille = 200  # at most, of the time that best-effort work ran
+    online_violations: Annotated[int, Meta(ge=0, le=1_000_000)] = 0  # objectives missed, at most
+
+
+class Pilot(Part, frozen=True):
+    """The pilot's own terms."""
+
+    exit: PilotExit = PilotExit()
+
+
 class Rollout(Part, frozen=True):
-    """The stage of a node, and what the pilot may lend."""
+    """The stage of a node, what it may lend, and how a pilot ends."""
 
     stage: Stage = "observe"
     cpu_cap_percent: Percent = 100  # of the node's capacity: never more is lent
     workloads: Annotated[tuple[Workload, ...], Meta(max_length=256)] = ()  # none named: any
+    pilot: Pilot = Pilot()
 
 
 def staged(stage: Stage, sections: dict[str, Any], *, control: bool) -> dict[str, Any]:

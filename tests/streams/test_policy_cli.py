@@ -158,7 +158,7 @@ def test_a_canary_that_fails_is_rolled_back_to_what_holds_elsewhere(
     assert "pool=a" in sw.good("policy", "history")
 
 
-def test_an_expansion_wants_a_positive_account(
+def test_an_expansion_wants_an_account_that_meets_the_pilot_s_exit(
     sw: Slackwater, write: Write, tmp_path: Path
 ) -> None:
     sw.good("policy", "put", write("rollout: {stage: protect}"), *FORCED)
@@ -167,15 +167,19 @@ def test_an_expansion_wants_a_positive_account(
     )
     put = ("policy", "put", path, "--canary", "pool=a")
     account = tmp_path / "account.json"
-    for text, good in (("", False), ('{"net_benefit": 0}', False), ('{"net_benefit": 1.5}', True)):
-        account.write_text(text or "{}")
-        if not good:
-            line = sw.refused(*put, "--account", str(account))
-            assert "nodes a would be expanded without a positive account" in line
-        else:
-            sw.good(*put, "--account", str(account))
-    account.write_text("[")
-    assert "no JSON" in sw.refused(*put, "--account", str(account))
+    met = {"net_benefit": 1.5, "stage": "pilot", "observed_days": 20, "node_days": 100}
+    met |= {"evictions": 3, "suppressed_permille": 40, "online_violations": 0}
+    for said, says in (
+        ({}, "nodes a would be expanded, but there is no positive account of the pilot"),
+        (met | {"observed_days": 2}, "rollout.pilot.exit.observed_days: at least 14, the account"),
+    ):
+        account.write_text(json.dumps(said))
+        assert says in sw.refused(*put, "--account", str(account))
+    account.write_text(json.dumps(met))
+    sw.good(*put, "--account", str(account))
+    for text in ("[", "[]", '{"net_benefit": true}', '{"evictions": "many"}'):
+        account.write_text(text)
+        assert f"{account}: no account: " in sw.refused(*put, "--account", str(account))
 
 
 def test_drop_ins_are_laid_over_the_file_in_name_order(write: Write, tmp_path: Path) -> None:

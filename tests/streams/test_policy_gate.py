@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
 
 import pytest
+from msgspec.structs import replace as with_
 
 from schemas.policy import digest, parse, published
 from schemas.records import PolicyRecord
 from streams import policy_gate
+from streams.account import Account
 from streams.policy_gate import Wish
 from streams.topic_reader import CannotRun
 
@@ -28,7 +30,7 @@ def refused(versions: list[PolicyRecord], text: str, wish: Wish) -> str:
 
 
 def first(text: str = OLD) -> list[PolicyRecord]:
-    return [change([], text, Wish("ana", "begin"))]
+    return [change([], text, Wish("ana", "begin", forced=True))]
 
 
 def test_the_first_version_needs_no_canary_and_can_have_none() -> None:
@@ -82,41 +84,73 @@ def staged(base: str, *entries: tuple[str, str]) -> str:
     return f"rollout: {{stage: {base}}}\nnodes: [{nodes}]\n"
 
 
+PILOT, EXPAND = staged("protect", ("a", "pilot")), staged("protect", ("a", "expand"))
+MET = Account(
+    net_benefit=1, stage="pilot", observed_days=14, node_days=140, evictions=140,
+    suppressed_permille=200, online_violations=0,
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "expanded"),
+    ("account", "says"),
     [
-        (staged("protect"), staged("expand"), ["the cluster"]),
-        (staged("protect"), staged("protect", ("a", "pilot")), []),
-        (staged("protect", ("a", "pilot")), staged("protect", ("a", "expand")), ["nodes a"]),
+        (None, "there is no positive account of the pilot"),
+        (Account(), "there is no positive account of the pilot"),
+        (with_(MET, net_benefit=0), "there is no positive account"),
+        (with_(MET, net_benefit=-1), "there is no positive account"),
+        (with_(MET, stage="protect"), "the account tells of stage protect, not of the pilot"),
+        (with_(MET, stage=None), "the account tells of no stage"),
         (
-            staged("protect", ("a", "expand")),
-            staged("protect", ("a", "expand"), ("b", "pilot")),
-            [],
+            with_(MET, observed_days=13),
+            "rollout.pilot.exit.observed_days: at least 14, the account says 13",
         ),
-        (staged("expand", ("a", "protect")), staged("expand", ("a", "expand")), ["nodes a"]),
-        (staged("expand"), staged("expand", ("a", "expand")), []),
-        (staged("expand"), staged("observe"), []),
+        (with_(MET, observed_days=None), "observed_days: at least 14, the account does not say"),
+        (with_(MET, suppressed_permille=201), "suppressed_permille: at most 200"),
+        (with_(MET, online_violations=1), "online_violations: at most 0, the account says 1"),
+        (
+            with_(MET, evictions=141),
+            "evictions_per_1000_node_days: at most 1000, the account says 141 in 140 node-days",
+        ),
+        (with_(MET, node_days=0), "needs evictions and node_days in the account"),
+        (with_(MET, evictions=None), "needs evictions and node_days in the account"),
     ],
 )
-def test_an_expansion_is_gated_by_the_account(before: str, after: str, expanded: list[str]) -> None:
-    assert policy_gate.expanding(parse(before, "b"), parse(after, "a")) == expanded
-    versions = first(before)
-    canary = {"pool": "a"}
-    bad: list[Any] = [None, {}, {"net_benefit": 0}, {"net_benefit": -1}, {"net_benefit": True},
-                      {"net_benefit": "9"}]  # fmt: skip
-    for account in bad:
-        wish = Wish("ana", "x", canary, account=account)
-        if expanded:
-            assert "without a positive account" in refused(versions, after, wish)
-        else:
-            assert not change(versions, after, wish).forced
-    paid = change(versions, after, Wish("ana", "x", canary, account={"net_benefit": 1}))
+def test_a_pilot_is_expanded_when_each_condition_is_met_and_the_unmet_one_is_named(
+    account: Account | None, says: str
+) -> None:
+    wish = Wish("ana", "x", CANARY, account=account)
+    line = refused(first(PILOT), EXPAND, wish)
+    assert line.startswith("refused: nodes a would be expanded, but ")
+    assert says in line
+    assert line.count("; ") == 1  # it alone, and that a refusal can be forced
+    overruled = change(first(PILOT), EXPAND, dataclasses.replace(wish, forced=True))
+    assert overruled.forced
+
+
+def test_an_account_that_meets_every_condition_expands_the_canary_and_again_the_fleet() -> None:
+    versions = first(PILOT)
+    paid = change(versions, EXPAND, Wish("ana", "x", CANARY, account=MET))
     assert not paid.forced
-    overruled = change(versions, after, Wish("ana", "x", canary, forced=True))
-    assert overruled.forced is bool(expanded)
-    if expanded:
-        with pytest.raises(CannotRun, match="positive account"):
-            policy_gate.promotion([*versions, paid], Wish("ana"))
+    with pytest.raises(CannotRun, match="no positive account"):
+        policy_gate.promotion([*versions, paid], Wish("ana"))
+    assert not policy_gate.promotion([*versions, paid], Wish("ana", account=MET)).forced
+
+
+def test_the_conditions_are_those_in_force_before_the_change_on_these_nodes() -> None:
+    strict = "rollout: {stage: pilot, pilot: {exit: {observed_days: 60}}}"
+    own = f"rollout: {{stage: protect}}\nnodes: [{{name: a, match: {{pool: a}}, {strict}}}]\n"
+    loosened = own.replace("pilot, pilot: {exit: {observed_days: 60}}", "expand")
+    wish = Wish("ana", "x", CANARY, account=MET)
+    assert "observed_days: at least 60, the account says 14" in refused(first(own), loosened, wish)
+    versions = first(own)
+    versions.append(change(versions, own.replace("60", "7"), FORCED))
+    assert not change(versions, loosened, wish).forced
+
+
+def test_the_first_version_may_not_expand_either() -> None:
+    text = staged("expand")
+    assert "the cluster would be expanded" in refused([], text, Wish("ana", "begin"))
+    assert change([], text, FORCED).forced
 
 
 def test_going_back_is_never_refused_and_undoes_a_canary_first() -> None:
