@@ -280,6 +280,8 @@ class NodeMinute:
     batch_cpu_milli: Int64 | None = None
     batch_memory_bytes: Int64 | None = None
     new_work: bool | None = None
+    mid_cpu_milli: Int64 | None = None
+    mid_memory_bytes: Int64 | None = None
     seen: dict[str, tuple[Int64, Int64]] = field(default_factory=dict)
 
 

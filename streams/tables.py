@@ -74,6 +74,8 @@ def fold(row: NodeMinute, topic: str, said: Said) -> NodeMinute | None:
         batch_cpu_milli=said.batch_cpu_milli,
         batch_memory_bytes=said.batch_memory_bytes,
         new_work=said.new_work,
+        mid_cpu_milli=said.mid_cpu_milli,
+        mid_memory_bytes=said.mid_memory_bytes,
     )
 
 

@@ -197,6 +197,7 @@ class Simulation:
         allow = world.model.allow_milli
         summary.allow_milli = int(allow[allow > 0].sum())
         summary.offered_milli = world.scheduler.offered_milli
+        summary.offered_mid_milli = world.scheduler.offered_mid_milli
         summary.lent_milli = int(world.scheduler.lent_milli.sum())
         summary.lent_peak_milli = max(summary.lent_peak_milli, summary.lent_milli)
         summary.acks = self.hands.counts()
@@ -224,17 +225,8 @@ class Simulation:
         row = self.hands.rows.get(record.key or b"")
         if row is None:
             return
-        if record.value is None:
-            self.world.scheduler.offer(row, 0, 0, mono_us(), new_work=False)
-            return
-        capacity = codec.decode(Capacity, record.value)
-        self.world.scheduler.offer(
-            row,
-            capacity.batch_cpu_milli,
-            capacity.batch_memory_bytes,
-            mono_us(),
-            new_work=capacity.new_work,
-        )
+        said = None if record.value is None else codec.decode(Capacity, record.value)
+        self.world.scheduler.hear(row, said, mono_us())
 
     def _reader(self, topic: str, deliver: Deliver, history_ms: int | None) -> Reader:
         return Reader(

@@ -2,7 +2,8 @@
 
 The world feeds it capacity and the ends of pods; it answers with placements. It lends by request,
 never beyond what a node offers, first to the node with most CPU left. A node that offers less than
-is lent keeps what runs. All randomness is the seed's.
+is lent keeps what runs. Mid work it has none: what is offered of it is counted, not lent. All
+randomness is the seed's.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.placement.borrowers import may_borrow
 from node_agent.simulate.fleet import BATCH_PRIORITY, MIB, Fleet
 from node_agent.simulate.trace import IntArray
-from schemas.records import Job, LedgerEntry, PodFact
+from schemas.records import Capacity, Job, LedgerEntry, PodFact
 
 NAME = "simulated"
+WORKLOAD = "batch/jobs"
 REQUESTS_MILLI = (500, 1000, 2000, 4000)
 MEMORY_MIB = (256, 512, 1024, 2048, 4096)
 WANT_PERMILLE = (800, 2500)  # of the request: batch work takes more CPU when it may
@@ -48,7 +51,7 @@ class Task:
             uid=self.uid,
             name=self.id,
             namespace="batch",
-            workload="batch",
+            workload=WORKLOAD,
             qos="BE",
             priority_class="batch",
             priority=BATCH_PRIORITY,
@@ -88,22 +91,41 @@ class Scheduler:
         self._seed, self._made = seed, 0
         self._offer_milli: IntArray = np.zeros(nodes, np.int64)
         self._offer_bytes: IntArray = np.zeros(nodes, np.int64)
+        self._mid_milli: IntArray = np.zeros(nodes, np.int64)
         self._heard_us: IntArray = np.zeros(nodes, np.int64)
         self._open: NDArray[np.bool_] = np.zeros(nodes, np.bool_)
         self._releasing: dict[tuple[int, int], Task] = {}
 
+    def hear(self, row: int, said: Capacity | None, mono_us: int) -> None:
+        """A node's capacity as published; None: withdrawn, what runs there stays.
+
+        A whitelist without `WORKLOAD` opens the node to others only.
+        """
+        if said is None:
+            self.offer(row, 0, 0, mono_us, new_work=False)
+            self._mid_milli[row] = 0
+            return
+        new_work = said.new_work and may_borrow(said.workloads, WORKLOAD)
+        self.offer(row, said.batch_cpu_milli, said.batch_memory_bytes, mono_us, new_work=new_work)
+        self._mid_milli[row] = said.mid_cpu_milli
+
     def offer(
         self, row: int, cpu_milli: int, memory_bytes: int, mono_us: int, *, new_work: bool
     ) -> None:
-        """A node's capacity as published; after `STALE_US` of silence nothing new goes there."""
+        """What may be lent on a node; after `STALE_US` of silence nothing new goes there."""
         self._heard_us[row] = mono_us
         self._offer_milli[row], self._offer_bytes[row] = cpu_milli, memory_bytes
         self._open[row] = new_work
 
     @property
     def offered_milli(self) -> int:
-        """CPU on offer, all nodes."""
+        """Batch CPU on offer, all nodes."""
         return int(self._offer_milli.sum())
+
+    @property
+    def offered_mid_milli(self) -> int:
+        """Mid CPU on offer, all nodes."""
+        return int(self._mid_milli.sum())
 
     def place(
         self, free: NDArray[np.bool_], rows: slice, most: int, mono_us: int

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 GAUGES: dict[str, str] = {
     "nodes": "nodes simulated",
     "offered_milli": "batch CPU that nodes offer",
+    "offered_mid_milli": "mid CPU that nodes offer; the simulated scheduler has no mid work",
     "lent_milli": "batch CPU lent by the simulated scheduler",
     "allow_milli": "CPU that best-effort work may use, nodes with a limit",
     "batch_milli": "CPU that best-effort work uses",
@@ -54,6 +55,7 @@ class Summary:
     batch_milli: int = 0
     allow_milli: int = 0
     offered_milli: int = 0
+    offered_mid_milli: int = 0
     lent_milli: int = 0
     lent_peak_milli: int = 0
     commands: int = 0
@@ -70,7 +72,8 @@ class Summary:
         return (
             f"{self.seconds:.0f} s: {self.samples} samples "
             f"({self.samples_per_s:.0f} a second, {self.samples_dropped} dropped), "
-            f"offered {self.offered_milli / 1000:.1f} cores, lent {self.lent_milli / 1000:.1f}, "
+            f"offered {self.offered_milli / 1000:.1f} cores (mid "
+            f"{self.offered_mid_milli / 1000:.1f}), lent {self.lent_milli / 1000:.1f}, "
             f"batch uses {self.batch_milli / 1000:.1f}, online {self.online_milli / 1000:.1f}; "
             f"jobs {self.jobs_running} running, {self.jobs_done} done, "
             f"{self.evictions} evicted; {self.commands} commands"

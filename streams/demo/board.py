@@ -43,6 +43,7 @@ class Row:
     pressure_percent: int | None = None  # the worst of its online pods, of the last interval
     lines_milli: dict[str, int] = field(default_factory=dict)
     batch_milli: int | None = None
+    mid_milli: int | None = None  # None too where policy lends no mid
     new_work: bool = True
     lent_milli: dict[str, int] = field(default_factory=dict)  # by scheduler
     said: str = ""  # the last command or act, in words
@@ -127,6 +128,7 @@ class Board:
     dead_letters: list[DeadLetter] = field(default_factory=list)
     facts: FleetFacts | None = None
     policy: Policy = field(default_factory=Policy)  # the one named default, once read
+    stage: str = ""  # of the rollout in that policy; "" before it was read
     undecodable: int = 0
     peak_lent_milli: int = 0
 
@@ -143,6 +145,8 @@ class Board:
             case Capacity():
                 row = self.row(record.node)
                 row.batch_milli, row.new_work = record.batch_cpu_milli, record.new_work
+                lends_mid = record.mid_cpu_milli > 0 or record.mid_reason not in ("", "disabled")
+                row.mid_milli = record.mid_cpu_milli if lends_mid else None
                 self.capacity_log_ms = max(self.capacity_log_ms, record.cause.log_ms)
             case Reservation():
                 self.row(record.node).lines_milli = record.cpu_milli
@@ -179,6 +183,7 @@ class Board:
         with suppress(BadPolicy):
             if record.name == "default":
                 self.policy = published(record).policy
+                self.stage = self.policy.rollout.stage
 
     def _ack(self, ack: Ack) -> None:
         row = self.row(ack.node)
@@ -200,6 +205,12 @@ class Board:
     def batch_milli(self) -> int:
         """Batch capacity of all nodes."""
         return sum(row.batch_milli or 0 for row in self.rows.values())
+
+    @property
+    def mid_milli(self) -> int | None:
+        """Mid capacity of all nodes; None where policy lends none."""
+        said = [row.mid_milli for row in self.rows.values() if row.mid_milli is not None]
+        return sum(said) if said else None
 
     @property
     def lent_milli(self) -> int:

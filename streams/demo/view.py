@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from streams import stages
 from streams.demo.board import LINES, Board, Row, cores
 
 LINE_EVERY_S = 4.0
@@ -102,10 +103,13 @@ def line(board: Board, status: Status) -> str:
             f"used {cores(real.best_effort_milli)}"
         )
     if board.rows:
+        mid = "" if board.mid_milli is None else f"mid {cores(board.mid_milli)} "
         parts.append(
-            f"{len(board.rows)} nodes: batch {cores(board.batch_milli)} lent "
+            f"{len(board.rows)} nodes: batch {cores(board.batch_milli)} {mid}lent "
             f"{cores(board.lent_milli)} cores, jobs done {board.jobs_in('done')}"
         )
+    if not _whole(board):
+        parts.append(f"stage {board.stage}")
     parts.append(f"workers {status.workers_ready}/{status.workers} lag {_known(status.lag)}")
     return " | ".join(parts)
 
@@ -121,10 +125,15 @@ def frame(board: Board, status: Status, width: int, height: int) -> Group:
     head.append(f"  lag {_known(status.lag)}")
     rows = chosen(board, status.real_node, max(1, height - CHROME_ROWS))
     foot = Text(no_wrap=True, overflow="ellipsis", style="dim")
-    foot.append(_HINTS.get(status.phase, ""))
+    foot.append(_HINTS.get(status.phase, "") if _whole(board) else stages.means(board.stage))
     return Group(
         head, Text(status.detail, no_wrap=True), _table(board, rows, wide), *_notes(status), foot
     )
+
+
+def _whole(board: Board) -> bool:
+    """Whether all of the loop may be seen: a stage before the last needs a word."""
+    return board.stage in ("", "expand")
 
 
 def _notes(status: Status) -> list[Text]:
@@ -141,39 +150,42 @@ def chosen(board: Board, real_node: str, room: int) -> list[Row]:
 def _table(board: Board, rows: list[Row], wide: bool) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), expand=False)
     table.add_column("node", no_wrap=True, max_width=20 if wide else 9)
-    for name in ("online", *LINES, "batch", "allow", "used", "psi%"):
+    more = _more(board) if wide else []
+    for name in ("online", *LINES, "batch", "allow", "used", "psi%", *more):
         table.add_column(name, justify="right", no_wrap=True, min_width=5)
-    if wide:
-        table.add_column("lent", justify="right", no_wrap=True)
     table.add_column(
         "last command", no_wrap=True, overflow="ellipsis", max_width=40 if wide else 15
     )
     for row in rows:
-        table.add_row(*_cells(row, wide))
-    table.add_row(*_sum(board, wide), style="bold")
+        table.add_row(*_cells(row, more))
+    table.add_row(*_sum(board, more), style="bold")
     return table
 
 
-def _cells(row: Row, wide: bool) -> list[str]:
+def _more(board: Board) -> list[str]:
+    """Columns for which only a wide terminal has room; mid where policy lends it."""
+    return ["lent"] if board.mid_milli is None else ["mid", "lent"]
+
+
+def _cells(row: Row, more: list[str]) -> list[str]:
     cells = [row.node, cores(row.online_milli)]
     cells += [cores(row.lines_milli.get(name)) for name in LINES]
     batch = cores(row.batch_milli) + ("" if row.new_work else "!")
     cells += [batch, cores(row.allowed_milli), cores(row.best_effort_milli)]
     cells.append(_known(row.pressure_percent))
-    if wide:
-        cells.append(cores(row.lent_in_all_milli))
-    return [*cells, row.said]
+    beside = {"mid": cores(row.mid_milli), "lent": cores(row.lent_in_all_milli)}
+    return [*cells, *(beside[name] for name in more), row.said]
 
 
-def _sum(board: Board, wide: bool) -> list[str]:
+def _sum(board: Board, more: list[str]) -> list[str]:
     rows = board.rows.values()
     cells = [f"all {len(rows)}", cores(sum(row.online_milli or 0 for row in rows))]
     cells += [cores(sum(row.lines_milli.get(name, 0) for row in rows)) for name in LINES]
     limited = [row.allowed_milli for row in rows if row.allowed_milli >= 0]
     cells += [cores(board.batch_milli), cores(sum(limited))]
     cells += [cores(sum(row.best_effort_milli or 0 for row in rows)), "-"]
-    if wide:
-        cells.append(cores(board.lent_milli))
+    beside = {"mid": cores(board.mid_milli), "lent": cores(board.lent_milli)}
+    cells += [beside[name] for name in more]
     done, bad = board.jobs_in("done"), len(board.dead_letters)
     return [*cells, f"{done} jobs, {bad} bad"]
 

@@ -28,7 +28,7 @@ def test_metrics_say_what_the_summary_says() -> None:
 
 
 def test_line_and_record() -> None:
-    summary = Summary(3, 50, 0, "azure", samples=7, lent_milli=1500)
+    summary = Summary(3, 50, 0, "azure", samples=7, lent_milli=1500, offered_mid_milli=700)
+    assert "offered 0.0 cores (mid 0.7), lent 1.5" in summary.line()
     assert "7 samples (0 a second, 0 dropped)" in summary.line()
-    assert "lent 1.5" in summary.line()
     assert summary.as_dict()["lent_milli"] == 1500

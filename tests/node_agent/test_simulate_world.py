@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node_agent.simulate import fleet
+from node_agent.simulate.scheduler import WORKLOAD
 from node_agent.simulate.trace import load
 from node_agent.simulate.world import GRACE_US, Said, World
-from schemas.records import Inventory, Job, LedgerEntry
+from schemas.records import Capacity, Cause, Inventory, Job, LedgerEntry
 
 GIB = 1 << 30
 SECOND_US = 1_000_000
@@ -61,6 +62,25 @@ def test_nothing_is_lent_without_an_offer_or_to_a_closed_or_silent_node() -> Non
     world.settle(ALL, 900 * SECOND_US)
     assert world.scheduler.lent_milli[1] > 0
     assert world.scheduler.lent_milli[0] == world.scheduler.lent_milli[2] == 0
+
+
+def test_a_whitelist_without_its_workload_closes_a_node_and_mid_is_counted_not_lent() -> None:
+    world = World(fleet.build(NODES, 20, 1, 60), load("azure"), 1, 1000, scheduling=True)
+    cause = Cause(1, 0, 0, 0, "", 1)
+    for row, workloads in enumerate([("other",), ("other", WORKLOAD), ()]):
+        name = world.fleet.names[row]
+        said = Capacity(
+            name, cause, 8000, 64 * GIB, "raise", workloads=workloads, mid_cpu_milli=500
+        )
+        world.scheduler.hear(row, said, SECOND_US)
+    live(world, 3)
+    lent = world.scheduler.lent_milli.tolist()
+    assert (lent[0], lent[1] > 0, lent[2] > 0) == (0, True, True)
+    assert world.scheduler.offered_mid_milli == 1500
+    assert world.scheduler.entry(1).mid_cpu_milli == 0
+    world.scheduler.hear(1, None, SECOND_US)
+    assert world.scheduler.offered_mid_milli == 1000
+    assert world.scheduler.lent_milli.tolist() == lent  # what runs is kept
 
 
 def test_jobs_run_to_their_end_and_their_loan_ends() -> None:

@@ -137,6 +137,35 @@ def test_the_policy_on_the_topic_is_the_one_that_is_judged_by() -> None:
         PolicyRecord("default", 2, "", "suppress: {threshold_percent: 500}\n"),
     )
     assert board.policy.suppress.threshold_percent == 50
+    assert board.stage == "observe"
+
+
+def mid(node: str, milli: int, reason: str) -> Capacity:
+    return Capacity(node, CAUSE, 2000, 0, "raise", mid_cpu_milli=milli, mid_reason=reason)
+
+
+def test_mid_is_a_column_where_policy_lends_it_and_there_is_room() -> None:
+    without = board_of(*two_samples(), mid("n1", 0, "disabled"))
+    assert without.mid_milli is None
+    assert " mid " not in "\n".join(rendered(without, 200, 60))
+    assert " mid " not in view.line(without, view.Status())
+    lent = board_of(*two_samples(), mid("n1", 1230, "raise"), mid("n2", 0, "fall"))
+    assert (lent.mid_milli, lent.rows["n2"].mid_milli) == (1230, 0)
+    assert "batch 4.00 mid 1.23 lent 0.00" in view.line(lent, view.Status())
+    lines = rendered(lent, 120, 40)
+    assert lines[2].split()[9:12] == ["psi%", "mid", "lent"]
+    assert lines[3].split()[9:11] == ["1.23", "0.00"]
+    assert "mid" not in rendered(lent, 80, 24)[2]
+
+
+def test_a_stage_before_the_last_is_said() -> None:
+    board = board_of(*two_samples())
+    assert "stage" not in view.line(board, view.Status())
+    board.take(PolicyRecord("default", 1, "", "name: default"))
+    assert "stage observe" in view.line(board, view.Status())
+    assert rendered(board, 200, 24)[-1].startswith("stage observe: measured and reported only")
+    board.take(PolicyRecord("default", 2, "", "rollout: {stage: expand}"))
+    assert "stage" not in view.line(board, view.Status())
 
 
 def rendered(board: Board, width: int, height: int) -> list[str]:

@@ -51,9 +51,10 @@ def test_scores_and_ill_signals() -> None:
 
 def test_the_last_capacity_stands() -> None:
     row = folded(EMPTY, "capacity", Capacity("n1", cause(1), 500, 5, "rose"))
-    row = folded(row, "capacity", Capacity("n1", cause(2), 0, 4, "fell", new_work=False))
+    last = Capacity("n1", cause(2), 0, 4, "fell", False, mid_cpu_milli=7, mid_memory_bytes=8)
+    row = folded(row, "capacity", last)
     assert (row.capacities, row.batch_cpu_milli, row.batch_memory_bytes) == (2, 0, 4)
-    assert row.new_work is False
+    assert (row.new_work, row.mid_cpu_milli, row.mid_memory_bytes) == (False, 7, 8)
 
 
 def test_r4_a_record_counts_once_and_an_older_one_not_at_all() -> None:
