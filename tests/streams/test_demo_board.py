@@ -154,7 +154,7 @@ def test_mid_is_a_column_where_policy_lends_it_and_there_is_room() -> None:
     assert "batch 4.00 mid 1.23 lent 0.00" in view.line(lent, view.Status())
     lines = rendered(lent, 120, 40)
     assert lines[2].split()[9:12] == ["psi%", "mid", "lent"]
-    assert lines[3].split()[9:11] == ["1.23", "0.00"]
+    assert lines[3].split()[9:12] == ["25", "1.23", "0.00"]
     assert "mid" not in rendered(lent, 80, 24)[2]
 
 
