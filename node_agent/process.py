@@ -54,6 +54,7 @@ def source_for(settings: Settings, layout: Layout) -> Discovery:
         from node_agent.kubelet import ask  # noqa: PLC0415  (the weight of a client)
 
         kubelet, node_object = ask.watches(said, settings.node)
+    file = settings.inventory
     state = f"{layout.root.rstrip('/')}{said.kubelet_dir}/cpu_manager_state"
     return Discovery(
         settings.node,
@@ -62,7 +63,7 @@ def source_for(settings: Settings, layout: Layout) -> Discovery:
         roots=settings.roots,
         be_root=settings.be_root,
         kubernetes=kubepods,
-        file=None if settings.inventory is None else InventoryFile(str(settings.inventory)),
+        file=None if file is None else InventoryFile(str(file), settings.be_root),
         kubelet=kubelet,
         node_object=node_object,
         cpu_manager=CpuManagerState(state) if kubepods else None,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from node_agent.discovery import Discovery
 from node_agent.inventory import InventoryError
 from node_agent.inventory_file import FILE_BYTES, InventoryFile, load
 from node_agent.inventory_node import HOTPLUG_US, NodeFacts, NodeFactsError, node_facts
+from node_agent.process import source_for
+from node_agent.settings import Settings
 from schemas.records import BurstWish, PodFact
 from tests.node_agent.kernels import KERNELS
 
@@ -199,6 +202,18 @@ def test_a_wrong_file_is_refused_with_file_key_and_remedy(
 def test_the_command_lines_root_wins(tmp_path: Path) -> None:
     path = write(tmp_path / "i.yaml", "best_effort_root: x\n" + POD + "    qos: BE")
     assert load(path, be_root="g")[2] == "g"
+
+
+def test_the_agent_is_started_with_a_file_and_the_command_line_s_root(
+    tmp_path: Path, layout: Layout
+) -> None:
+    path = Path(write(tmp_path / "i.yaml", POD + "    qos: BE"))
+    settings = Settings("n", "", "", tmp_path, inventory=path, be_root="g")
+    census = source_for(settings, layout).poll(0)
+    assert (census.be_root, [pod.uid for pod in census.record.pods]) == ("g", ["a"])
+    both = source_for(replace(settings, kubepods=True, be_root="kubepods.slice"), layout)
+    with pytest.raises(InventoryError, match="is not below 'kubepods.slice'"):
+        both.poll(0)
 
 
 def test_reload_on_change_and_the_last_good_one_holds(tmp_path: Path, layout: Layout) -> None:
