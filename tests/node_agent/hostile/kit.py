@@ -82,7 +82,7 @@ class Besieged:
 
     def __init__(self, agent: NodeAgent, life: asyncio.Task[int]) -> None:
         self.agent, self.life = agent, life
-        self._offset = 0
+        self._offset = self._versions = 0
 
     async def beats(self, count: int = 3, seconds: float = 60.0) -> float:
         """Let it live for some periods; the longest time between two sweeps, in seconds."""
@@ -116,10 +116,12 @@ class Besieged:
 
     async def policy(self, text: str = POLICY) -> None:
         """A policy is published and in force; the broker's time is 0 when this is called."""
-        record = PolicyRecord("default", 1, "", text)
-        self.agent._law.hear_policy(b"default", record)
         lease = self.agent.obey.lease
-        await self.until(lambda: lease.policy is not None, "a policy")
+        before = lease.policy
+        self._versions += 1
+        record = PolicyRecord("default", self._versions, "", text)
+        self.agent._law.hear_policy(b"default", record)
+        await self.until(lambda: lease.policy not in (None, before), "a policy")
         await self.until(lambda: (lease.local_milli or 0) >= HALF_MILLI, "the local law")
         lease.clock.acknowledged(0, self.agent.mono_us())
 
