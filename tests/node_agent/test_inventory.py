@@ -212,7 +212,7 @@ def test_the_agent_is_started_with_a_file_and_the_command_line_s_root(
     census = source_for(settings, layout).poll(0)
     assert (census.be_root, [pod.uid for pod in census.record.pods]) == ("g", ["a"])
     both = source_for(replace(settings, kubepods=True, be_root="kubepods.slice"), layout)
-    with pytest.raises(InventoryError, match="is not below 'kubepods.slice'"):
+    with pytest.raises(InventoryError, match=r"is not below 'kubepods\.slice'"):
         both.poll(0)
 
 
