@@ -54,7 +54,7 @@ def on_node(record: PolicyRecord, inventory: Inventory) -> OnNode:
         digest=both.digest,
         canary=policy is both.trial,
         stage=stage,
-        means=stages.means(stage),
+        means=stages.means(stage, trial=both.trial is not None),
         layers=policies.layers_of(policy, reach),
         refused=list(found.refused),
         policy=said,

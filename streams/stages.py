@@ -25,11 +25,15 @@ _NEXT: dict[str, str] = {
     "account meets rollout.pilot.exit",
 }
 
+_TRIAL = "`slackwater policy promote`, or `slackwater policy rollback`"
 
-def means(stage: str) -> str:
-    """What is done in a stage, and what to do next; `CONTROL` is one of them."""
-    following = f"; next: {_NEXT[stage]}" if stage in _NEXT else ""
-    return f"stage {stage}: {_MEANS[stage]}{following}"
+
+def means(stage: str, *, trial: bool = False) -> str:
+    """What is done in a stage, and what to do next; `CONTROL` is one of them.
+
+    ``trial``: a canary is on its way, and comes first.
+    """
+    return _line(stage, [], trial=trial)
 
 
 def by_name(policy: Policy) -> dict[str, Stage]:
@@ -52,4 +56,10 @@ def told(published: Published) -> str:
         for name, each in by_name(policy).items()
         if each != stage
     ]
-    return "; ".join([means(stage), *dict.fromkeys(named)])
+    return _line(stage, list(dict.fromkeys(named)), trial=published.trial is not None)
+
+
+def _line(stage: str, others: list[str], *, trial: bool) -> str:
+    following = _TRIAL if trial else _NEXT.get(stage)
+    end = [f"next: {following}"] if following else []
+    return "; ".join([f"stage {stage}: {_MEANS[stage]}", *others, *end])

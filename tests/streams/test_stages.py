@@ -26,20 +26,28 @@ def test_every_stage_has_words_and_all_but_the_last_a_next_command() -> None:
         assert going_on is (stage in ("observe", "protect", "pilot"))
 
 
+def test_what_is_published_is_told_as_its_stage() -> None:
+    assert stages.told(Published(Policy())) == stages.means("observe")
+
+
+PROTECT = Published(parse("rollout: {stage: protect}", "t")).policy
+ON_CANARY = "`slackwater policy promote`, or `slackwater policy rollback`"
+
+
 @pytest.mark.parametrize(
-    ("published", "said"),
+    ("published", "others", "following"),
     [
-        (Published(Policy()), stages.means("observe")),
-        (Published(parse(POOLS, "t")), f"{stages.means('protect')}; nodes a in stage pilot"),
+        (Published(parse(POOLS, "t")), "nodes a in stage pilot", "`slackwater policy put FILE"),
+        (Published(Policy(), PROTECT, {"a": "b"}), "the canary in stage protect", ON_CANARY),
         (
-            Published(Policy(), parse("rollout: {stage: protect}", "t"), {"pool": "a"}),
-            f"{stages.means('observe')}; the canary in stage protect",
-        ),
-        (
-            Published(parse(POOLS, "t"), parse(POOLS, "t"), {"pool": "a"}),
-            f"{stages.means('protect')}; nodes a in stage pilot",
+            Published(parse(POOLS, "t"), parse(POOLS, "t"), {"a": "b"}),
+            "nodes a in stage pilot",
+            ON_CANARY,
         ),
     ],
 )
-def test_who_is_in_another_stage_is_named_once(published: Published, said: str) -> None:
-    assert stages.told(published) == said
+def test_who_is_in_another_stage_is_named_once_and_a_canary_comes_first(
+    published: Published, others: str, following: str
+) -> None:
+    begin = stages.means(published.policy.rollout.stage).partition("; next: ")[0]
+    assert stages.told(published).startswith(f"{begin}; {others}; next: {following}")
