@@ -1,6 +1,7 @@
 # The project's commands. Each sets up all that it needs from a bare clone (see .ci/setup).
 #   make demo [FOR=60s]          the whole loop on this machine
 #   make test [TESTS=tests/...]  linters, types, import contracts, tests
+#   make test-vm [TESTS=tests/...]  the kernel tests again, on a pure cgroup v2 machine under qemu
 #   make lint                    the first three
 #   make bench NAME=... [ARGS=]  one benchmark; ends with one line of JSON, exit 1 if a goal is missed
 #                                (NAME=reservations also takes TRACES=DIR)
@@ -18,7 +19,7 @@ FOR ?=
 ARGS ?=
 TRACES ?=
 
-.PHONY: help venv setup demo test lint bench conformance clean
+.PHONY: help venv setup demo test test-vm lint bench conformance clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -40,6 +41,10 @@ lint: venv
 test: setup lint
 	@echo "== pytest"
 	@$(BIN)/python -m pytest --durations=15 $(TESTS) $(ARGS)
+
+test-vm: setup
+	@.ci/setup vm
+	@$(BIN)/python -m tests.vm $(ARGS) $(filter-out tests,$(TESTS))
 
 bench: setup
 	@test -n "$(NAME)" || { echo "bench: say which: make bench NAME=node_agent" >&2; exit 2; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ import pytest
 
 from streams.dev_broker import BrokerError, DevBroker
 from streams.dev_broker.jars import cache_folder, find_java
-from tests.support import unavailable
+from tests.support import BROKER_VARIABLE, unavailable
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +19,11 @@ def broker() -> Iterator[DevBroker]:
 
     A test that must harm a broker starts a `DevBroker` of its own.
     """
+    standing = os.environ.get(BROKER_VARIABLE)
+    if standing:
+        host, _, port = standing.rpartition(":")
+        yield DevBroker(listen=host, port=int(port))
+        return
     try:
         find_java()
     except BrokerError as error:

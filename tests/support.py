@@ -7,6 +7,16 @@ from typing import NoReturn
 
 import pytest
 
+BROKER_VARIABLE = "SLACKWATER_TEST_BROKER"
+"""host:port of a Kafka that stands already; the `broker` fixture then starts none of its own."""
+SLOWNESS_VARIABLE = "SLACKWATER_TEST_SLOWNESS"
+"""How many times slower than usual this machine is (software emulation); 1 when it is not set."""
+
+
+def patient(limit: float) -> float:
+    """A time limit of a test, for this machine: what it bounds is not the machine's speed."""
+    return limit * float(os.environ.get(SLOWNESS_VARIABLE, "1"))
+
 
 def in_ci() -> bool:
     """Whether nothing may be skipped."""

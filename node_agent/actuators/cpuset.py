@@ -18,6 +18,7 @@ from node_agent.actuators.subtree import BE_ROOT, Subtree
 from node_agent.cgroup.cpulist import parse_cpu_list
 
 FILE = "cpuset.cpus"
+POSSIBLE = "/sys/devices/system/cpu/possible"
 Cpus = tuple[int, ...]
 """Ascending; () is what a v2 group says that was never given any: those of its parent."""
 
@@ -128,4 +129,13 @@ def _put_back(tree: Subtree, done: Sequence[tuple[GroupCpus, GroupCpus]]) -> Non
 
 
 def _write(tree: Subtree, then: GroupCpus) -> None:
-    tree.write(then.group, FILE, ",".join(map(str, then.cpus)))
+    """One group. What was never given any CPUs cannot say so again while it has processes (ENOSPC,
+    on v2 too): it then names every CPU that this machine may have, which binds as little.
+    """
+    try:
+        tree.write(then.group, FILE, ",".join(map(str, then.cpus)))
+    except OSError as error:
+        if then.cpus or error.errno != errno.ENOSPC:
+            raise
+        with open(POSSIBLE, encoding="ascii") as file:
+            tree.write(then.group, FILE, file.read().strip())

@@ -22,7 +22,7 @@ Side = Literal["online", "besteffort"]
 SIDES: tuple[Side, ...] = ("online", "besteffort")
 REMOVE_S = 10.0
 POLL_S = 0.005
-V2_WANTED = ("cpu", "memory", "io", "pids")
+V2_WANTED = ("cpu", "cpuset", "memory", "io", "pids")
 
 
 class GroupsError(RuntimeError):

@@ -145,7 +145,9 @@ def _burn(milli: int, schedule: list[list[int]]) -> None:
             milli = schedule.pop(0)[1]
         _spin(LOAD_PERIOD_US * min(milli, 1000))
         due += LOAD_PERIOD_US * 1000
-        early_s = max(0, due - time.monotonic_ns()) / 1e9
+        early_s: float | None = max(0, due - time.monotonic_ns()) / 1e9
+        if not milli:  # nothing to do before the next word
+            early_s = None if not schedule else schedule[0][0] / 1e3 - (now - began) / 1e9
         if select.select([sys.stdin], [], [], early_s)[0]:
             line = os.read(sys.stdin.fileno(), 4096).split()
             if not line:  # the starter has closed the pipe

@@ -29,6 +29,7 @@ from node_agent.workbench.groups import Groups
 from schemas.policy import digest, parse
 from schemas.records import PolicyRecord
 from tests.bench.node_agent import free_port, scrape
+from tests.support import patient
 
 NODE = "lone"
 READY_S, STOP_S = 30.0, 15.0
@@ -74,10 +75,10 @@ class Lone:
         finally:
             self._process.send_signal(signal.SIGTERM)
             try:
-                self._process.wait(STOP_S)
+                self._process.wait(patient(STOP_S))
             except subprocess.TimeoutExpired:
                 self._process.kill()
-                self._process.wait(STOP_S)
+                self._process.wait(patient(STOP_S))
             bystanders.release()
 
     @property
@@ -162,7 +163,7 @@ def until(condition: Callable[[], bool], what: str, seconds: float, step_s: floa
     """Wait; the seconds it took. Raises TimeoutError that says what did not come."""
     began = time.monotonic()
     while not condition():
-        if time.monotonic() - began > seconds:
-            raise TimeoutError(f"not within {seconds:.0f} s: {what}")
+        if time.monotonic() - began > patient(seconds):
+            raise TimeoutError(f"not within {patient(seconds):.0f} s: {what}")
         time.sleep(step_s)
     return time.monotonic() - began

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from node_agent.cgroup.layout import Layout, LayoutError, detect
-from tests.support import unavailable
+from node_agent.cgroup.layout import Layout
+from tests.node_agent import kernel
+from tests.support import patient, unavailable
 
 DEADLINE_S = 15.0
 PREFIX = "swt-"
@@ -26,7 +27,7 @@ T = TypeVar("T")
 
 def until(ask: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S) -> T:
     """Ask until the answer is true; fail after the deadline."""
-    end = time.monotonic() + deadline_s
+    end = time.monotonic() + patient(deadline_s)
     while time.monotonic() < end:
         answer = ask()
         if answer:
@@ -37,14 +38,12 @@ def until(ask: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S
 
 def real_layout() -> Layout:
     """The layout of this machine, or the test is not run (fails in CI)."""
-    if os.geteuid() != 0:
-        unavailable("tests on real control groups need root")
+    layout = kernel.real_layout()
     try:
-        layout = detect()
         probe = Path(layout.anchor) / f"{PREFIX}{os.getpid()}-probe"
         probe.mkdir()
         probe.rmdir()
-    except (LayoutError, OSError) as error:
+    except OSError as error:
         unavailable(f"no writable control groups: {error}")
     return layout
 

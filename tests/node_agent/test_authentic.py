@@ -98,6 +98,7 @@ class SigningCentre(Centre):
         await self.producer.send_and_wait(name, raw, key=key, partition=place, headers=headers)
 
 
+@pytest.mark.kernel
 async def test_s1_only_what_a_worker_signed_has_effect(
     broker: DevBroker, prefix: str, groups: Groups, inventory: Path, tmp_path: Path
 ) -> None:
@@ -198,6 +199,7 @@ def test_a_flood_of_forgeries_is_counted_and_seldom_answered(tmp_path: Path) -> 
         assert one.answerable(record(NODE.encode(), JSON_HEADERS, raw)) is None
 
 
+@pytest.mark.kernel
 def test_a_node_without_keys_says_so_once_and_loudly(
     groups: Groups, inventory: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.bench import eviction as bench
 from tests.node_agent.kernel import real_groups
 
+pytestmark = pytest.mark.kernel
 GONE_MS = 400.0  # with a quota that stays on it takes about a second
 
 

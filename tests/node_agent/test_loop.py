@@ -34,6 +34,7 @@ from streams.dev_broker import DevBroker
 from streams.dev_broker.process import free_port
 from tests.node_agent.kernel import real_groups
 from tests.node_agent.test_outbox import PARTITIONS, topics, until
+from tests.support import patient
 
 NODE = "loop-node"
 TTL_MS = 30_000
@@ -45,6 +46,8 @@ rollout: {stage: expand}
 suppress: {threshold_percent: 100, floor_percent: 50, raise_permille: 1000}
 evict_memory: {threshold_percent: 99, lower_percent: 98}
 """
+
+pytestmark = pytest.mark.kernel
 
 
 @pytest.fixture
@@ -218,7 +221,7 @@ async def test_r13_clocks_may_lie_commands_are_obeyed_at_once_all_the_same(
             assert wall != sorted(wall)  # it lied, and was sent all the same
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
-            assert await asyncio.wait_for(life, 15) == 0
+            assert await asyncio.wait_for(life, patient(15)) == 0
     assert quota_milli(groups) == -1
     assert [s.seq for s in centre.samples] == list(range(1, len(centre.samples) + 1))
     assert centre.inventories == 1
@@ -291,11 +294,11 @@ async def test_evictions_by_command_leave_online_pods_alone(
             assert centre.answers(wrong)[0].reason == "not_best_effort"
             ack = centre.answers(right)[0]
             assert (ack.outcome, ack.pods, ack.reason) == ("applied", ("batch",), "")
-            assert batch.wait(2) == -9
+            assert batch.wait(patient(2)) == -9
             assert web.alive
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
-            assert await asyncio.wait_for(life, 15) == 0
+            assert await asyncio.wait_for(life, patient(15)) == 0
             web.stop()
             batch.stop()
 
@@ -323,7 +326,7 @@ class Process:
 
     def metric(self, name: str) -> float:
         url = f"http://127.0.0.1:{self.port}/metrics"
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=patient(5)) as answer:
             for line in answer.read().decode().splitlines():
                 if line.startswith(f"slackwater_node_{name} "):
                     return float(line.split()[1])
@@ -331,11 +334,12 @@ class Process:
 
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
-        code = self.process.wait(20)
+        code = self.process.wait(patient(20))
         self.log.close()
         return code
 
 
+@pytest.mark.only_outside("starts and kills a broker of its own: no Java there")
 async def test_r1_silent_brain_sampling_and_law_go_on_and_the_broker_finds_all_again(
     groups: Groups, inventory: Path, tmp_path: Path
 ) -> None:
@@ -378,7 +382,7 @@ async def test_killed_agent_leaves_what_the_next_start_or_release_all_puts_right
     try:
         await until(lambda: quota_milli(groups) == 10, 30, "the floor")
         second = await asyncio.to_thread(
-            subprocess.run, agent.command, capture_output=True, timeout=30, check=False
+            subprocess.run, agent.command, capture_output=True, timeout=patient(30), check=False
         )
         assert second.returncode == 1
         assert b"one agent a node" in second.stderr
@@ -458,7 +462,7 @@ async def _node(*arguments: str) -> bytes:
         subprocess.run,
         [sys.executable, "-m", "node_agent", *arguments],
         capture_output=True,
-        timeout=30,
+        timeout=patient(30),
         check=True,
     )
     return bytes(done.stdout)

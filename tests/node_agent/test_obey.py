@@ -24,6 +24,7 @@ from schemas.records import Inventory, PodFact
 from tests.node_agent.kernel import real_groups
 from tests.node_agent.test_lease import FACTS, LOG_AHEAD_MS, NODE, evict, renewal, suppress
 from tests.node_agent.trees import BE, V1_GROUP, NthWrite, group, subtree
+from tests.support import patient
 
 KERNEL = "k" * 32
 PODS = tuple(FACTS.values())
@@ -234,6 +235,7 @@ def groups() -> Iterator[Groups]:
         yield made
 
 
+@pytest.mark.kernel
 @pytest.mark.parametrize("decider", EVICTORS)
 async def test_eviction_on_the_real_kernel_by_command_and_by_the_last_gate(
     groups: Groups, tmp_path: Path, decider: Any
@@ -249,7 +251,7 @@ async def test_eviction_on_the_real_kernel_by_command_and_by_the_last_gate(
         (ack,) = await node.obey.command(command)
         assert (ack.outcome, ack.pods, ack.in_force_milli) == ("applied", ("be-1",), 10)
         assert ack.decider == decider
-        assert hogs["be-1"].wait(2) == -9
+        assert hogs["be-1"].wait(patient(2)) == -9
         (again,) = await node.obey.command(command)
         assert (again.outcome, again.pods) == ("duplicate", ("be-1",))
         assert hogs["be-2"].alive
@@ -258,7 +260,7 @@ async def test_eviction_on_the_real_kernel_by_command_and_by_the_last_gate(
         node.now_us += 5_000_000
         (local,) = await node.obey.beat([evict(0, ("be-2",))])
         assert (local.outcome, local.pods) == ("local", ("be-2",))
-        assert hogs["be-2"].wait(2) == -9
+        assert hogs["be-2"].wait(patient(2)) == -9
         assert node.obey.evicted_pods == 2
         assert node.obey.release() == []
     finally:

@@ -20,6 +20,7 @@ from schemas.codec import JSON_HEADERS, PACKED_HEADERS
 from schemas.records import PolicyRecord
 from schemas.topics import BY_NAME, full_name
 from streams.dev_broker import DevBroker
+from tests.support import patient
 
 PARTITIONS = 3
 NODE_TOPICS = ("samples", "acks", "commands", "inventory", "policies")
@@ -38,9 +39,9 @@ def ack(number: int, size: int = 1, topic: str = "acks") -> Parcel:
 
 
 async def until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    end = time.monotonic() + seconds
+    end = time.monotonic() + patient(seconds)
     while not condition():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        assert time.monotonic() < end, f"not within {patient(seconds)} s: {what}"
         await asyncio.sleep(0.01)
 
 

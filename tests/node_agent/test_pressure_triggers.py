@@ -16,8 +16,9 @@ from node_agent.workbench.greedy import Greedy
 from node_agent.workbench.groups import Groups
 from tests.node_agent.kernel import real_groups
 from tests.node_agent.kernels import KERNELS
-from tests.support import unavailable
+from tests.support import patient, unavailable
 
+pytestmark = pytest.mark.kernel
 ANYBODYS_US = 2_000_000
 
 
@@ -51,7 +52,7 @@ async def test_a_group_that_stalls_wakes_the_loop(
     triggers.arm({web: 50_000})
     greedy = Greedy(web, 2 * (os.cpu_count() or 1), tmp_path / "counts")
     try:
-        await asyncio.wait_for(woken.wait(), 30)
+        await asyncio.wait_for(woken.wait(), patient(30))
         assert triggers.fired >= 1
     finally:
         await asyncio.to_thread(greedy.stop)

@@ -21,7 +21,9 @@ from node_agent.workbench.greedy import Greedy
 from node_agent.workbench.groups import Groups
 from schemas.records import PodFact
 from tests.node_agent.kernel import cores_over, eventually, real_groups
-from tests.support import unavailable
+from tests.support import patient, unavailable
+
+pytestmark = pytest.mark.kernel
 
 
 @pytest.fixture
@@ -65,14 +67,14 @@ def test_quota_is_read_back_and_spinners_are_really_limited(
         cores = cores_over(groups, groups.be_root, 1.0)
         assert cores < 0.06
     finally:
+        hold.release()  # what is throttled dies late
         greedy.stop()
 
 
+@pytest.mark.only_v1("on v2 parent and child do not bind each other")
 def test_v1_children_follow_down_and_up_and_get_their_own_back(
     groups: Groups, trees: Trees, hold: Hold
 ) -> None:
-    if trees.cpu.version == 2:
-        unavailable("the cpu controller is v2 here; parent and child do not bind each other")
     path = groups.pod("besteffort", "a")
     child = groups.directory("cpu", path) / "cpu.cfs_quota_us"
     child.write_text("150000")
@@ -156,12 +158,13 @@ def test_throttled_pod_dies_at_once_because_the_quota_is_lifted(
         todo = evict.plan(trees.cpu.version, victim, evict.observe(trees.cpu, victim))
         done = evict.apply(trees.cpu, trees.unified, todo)
         assert (done.processes, done.empty) == (4, True)
-        assert done.took_us < 200_000
-        assert greedy.wait(2) == -9
+        assert done.took_us < patient(200_000)
+        assert greedy.wait(patient(2)) == -9
         assert other.alive
         assert cpu_quota.in_force(trees.cpu) == 10  # put back
         assert cpu_idle.observe(trees.cpu) == idle
     finally:
+        hold.release()
         greedy.stop()
         other.stop()
 
@@ -178,7 +181,7 @@ def test_starved_pod_dies_because_idle_is_lifted_too(
         todo = evict.plan(trees.cpu.version, victim, evict.observe(trees.cpu, victim))
         done = evict.apply(trees.cpu, trees.unified, todo)
         assert (done.processes, done.empty) == (2, True)
-        assert done.took_us < 500_000
+        assert done.took_us < patient(500_000)
         assert online.alive
     finally:
         greedy.stop()
@@ -186,8 +189,9 @@ def test_starved_pod_dies_because_idle_is_lifted_too(
 
 
 def test_nested_groups_of_the_pod_die_with_it(groups: Groups, trees: Trees, tmp_path: Path) -> None:
-    outer = hog(groups, "a", 1, tmp_path)
-    inner = Greedy(groups.pod("besteffort", "a/side"), 1, tmp_path / "side.counts")
+    # On v2 a group with controllers has processes or children, never both.
+    outer = Greedy(groups.pod("besteffort", "a/main"), 1, tmp_path / "main.counts")
+    inner = Greedy(groups.pod("besteffort", "a/side/below"), 1, tmp_path / "side.counts")
     try:
         fact = {"a": PodFact("a", "a", qos="BE")}
         victim = best_effort_pod("a", fact, {"a": f"{groups.be_root}/a"}, groups.be_root)
@@ -197,7 +201,7 @@ def test_nested_groups_of_the_pod_die_with_it(groups: Groups, trees: Trees, tmp_
             evict.plan(trees.cpu.version, victim, evict.observe(trees.cpu, victim)),
         )
         assert (done.processes, done.empty) == (2, True)
-        assert (outer.wait(2), inner.wait(2)) == (-9, -9)
+        assert (outer.wait(patient(2)), inner.wait(patient(2))) == (-9, -9)
     finally:
         outer.stop()
         inner.stop()

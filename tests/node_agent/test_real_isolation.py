@@ -48,6 +48,7 @@ EVERYTHING = IsolationSettings(
     tiers={"Burstable": {"memory_min_bytes": 16 * MIB}, "BestEffort": {"bvt": -1}},
 )  # fmt: skip
 ANOLIS = {"bvt", "wmark_min_adj"}
+pytestmark = pytest.mark.kernel
 
 
 @pytest.fixture
@@ -132,25 +133,30 @@ def test_all_that_this_kernel_has_is_set_kept_and_given_back(
         assert snapshot(groups.layout, groups.name) == before
 
 
+def bandwidth(groups: Groups, group: str) -> tuple[int, int]:
+    """Quota and burst of a group in us."""
+    directory = groups.directory("cpu", group)
+    if (directory / "cpu.max").exists():
+        quota, burst = (directory / "cpu.max").read_text().split()[0], "cpu.max.burst"
+    else:
+        quota, burst = (directory / "cpu.cfs_quota_us").read_text(), "cpu.cfs_burst_us"
+    return int(quota), int((directory / burst).read_text())
+
+
 def test_bandwidth_of_an_online_pod_and_its_container_is_really_raised(
     groups: Groups, tmp_path: Path
 ) -> None:
-    if groups.layout.versions()["cpu"] == 2:
-        unavailable("the cpu controller is v2 here; the figures below are v1 files")
-    web = groups.directory("cpu", f"{groups.name}/online/web")
+    web = f"{groups.name}/online/web"
     with started(tmp_path / "state", groups) as isolation:
         isolation.obey(EVERYTHING)
         isolation.beat(0)
-        assert (web / "cpu.cfs_quota_us").read_text() == "90000\n"
-        assert (web / "cpu.cfs_burst_us").read_text() == "40000\n"
-        assert (web / "c1/cpu.cfs_quota_us").read_text() == "45000\n"
-        assert (web / "c1/cpu.cfs_burst_us").read_text() == "20000\n"
+        assert bandwidth(groups, web) == (90_000, 40_000)
+        assert bandwidth(groups, f"{web}/c1") == (45_000, 20_000)
         isolation.beat(S, live=False)  # nobody stands behind the quota any more
-        assert (web / "cpu.cfs_quota_us").read_text() == "60000\n"
-        assert (web / "c1/cpu.cfs_quota_us").read_text() == "30000\n"
-        assert (web / "cpu.cfs_burst_us").read_text() == "40000\n"
+        assert bandwidth(groups, web) == (60_000, 40_000)
+        assert bandwidth(groups, f"{web}/c1")[0] == 30_000
         isolation.beat(2 * S)
-        assert (web / "cpu.cfs_quota_us").read_text() == "90000\n"
+        assert bandwidth(groups, web)[0] == 90_000
         assert isolation.release() == []
 
 

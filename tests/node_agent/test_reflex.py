@@ -25,6 +25,7 @@ from schemas.records import Ack, Inventory, PodFact
 from tests.bench import reflex as bench
 from tests.node_agent.kernel import real_groups
 from tests.node_agent.trees import overwrite
+from tests.support import patient
 
 ROOT = "kubepods/besteffort"
 ONLINE = "kubepods/burstable"
@@ -346,12 +347,13 @@ def test_a_memory_limit_nearly_reached_asks_for_a_sample_at_once_and_not_at_ever
     assert machine.alarms == 3
 
 
+@pytest.mark.kernel
 def test_on_this_kernel_a_service_that_gets_busy_beside_a_job_cuts_it(tmp_path: Path) -> None:
     with real_groups():
         pass  # says so where groups cannot be made
     easily = bench.POLICY.replace("hold_ms", "stall_permille: 50, hold_ms")  # on a busy machine too
     with bench.staged(tmp_path, easily, cpu_idle=False) as staged:
-        until = time.monotonic() + 40
+        until = time.monotonic() + patient(40)
         for milli in itertools.cycle((bench.BUSY_MILLI, bench.REST_MILLI)):
             staged.load(milli)
             time.sleep(1.0)  # busy, and calm, for so long

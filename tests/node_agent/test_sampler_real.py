@@ -40,6 +40,8 @@ print("held", flush=True)
 sys.stdin.readline()
 """
 
+pytestmark = pytest.mark.kernel
+
 
 class Bench:
     """Real groups, and a sampler over them whose clock the test sets."""

@@ -55,6 +55,7 @@ def directory(groups: RealGroups) -> str:
     return f"{groups.layout.perf_event}/{groups.top}/web"
 
 
+@pytest.mark.kernel
 def test_a_groups_own_time_is_counted_on_all_cpus(groups: RealGroups) -> None:
     counters = GroupCounters(directory(groups), CPUS, (TASK_CLOCK, CPU_CLOCK))
     try:
@@ -69,6 +70,7 @@ def test_a_groups_own_time_is_counted_on_all_cpus(groups: RealGroups) -> None:
         counters.close()
 
 
+@pytest.mark.kernel
 def test_descriptors_are_given_back_also_when_a_counter_is_refused(groups: RealGroups) -> None:
     before = held_open()
     nowhere = (SOFTWARE, 9999)
@@ -86,6 +88,7 @@ def test_a_directory_that_is_no_group_is_refused(tmp_path: Path) -> None:
     assert refused.value.errno in (errno.EBADF, errno.EINVAL)
 
 
+@pytest.mark.kernel
 def test_hardware_counters_count_or_are_absent_with_a_reason(groups: RealGroups) -> None:
     files = GroupFiles(groups.layout, f"{groups.top}/web", Descriptors(0))
     pods = Pods([files], [PodFact("web", "web", qos="LS")])

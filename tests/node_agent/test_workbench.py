@@ -14,6 +14,9 @@ from node_agent.workbench.greedy import Greedy
 from node_agent.workbench.groups import Groups, remove_stale
 from node_agent.workbench.online import Delay, Load, Probe, percentile_us
 from tests.node_agent.kernel import PREFIX, cores_over, eventually, real_groups
+from tests.support import patient
+
+pytestmark = pytest.mark.kernel
 
 
 @pytest.fixture
@@ -35,7 +38,7 @@ def test_groups_are_in_every_hierarchy_and_gone_after_with_their_processes(tmp_p
         quota = groups.directory("cpu", groups.be_root) / "cpu.cfs_quota_us"
         if quota.exists():
             quota.write_text("1000")  # a throttled group must not hold the cleaning up
-    assert greedy.wait(2) == -9
+    assert greedy.wait(patient(2)) == -9
     assert not any(directory.exists() for directory in directories(groups))
     greedy.stop()
 

@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
-from node_agent.cgroup.layout import LayoutError, detect
-from tests.support import unavailable
+from node_agent.cgroup.layout import detect
+from tests.node_agent.kernel import real_layout
+from tests.support import patient
 
 NAME = f"slackwater-test-{os.getpid()}"
+
+pytestmark = pytest.mark.kernel
 
 
 class Bench:
@@ -44,6 +47,7 @@ class Bench:
     def until(self, condition: Callable[[], bool], within_s: float = 20.0) -> None:
         """Read events until the condition holds."""
         assert self.process.stdout is not None
+        within_s = patient(within_s)
         deadline = time.monotonic() + within_s
         while not condition():
             assert time.monotonic() < deadline, f"not within {within_s} s: {self.events[-3:]}"
@@ -55,7 +59,7 @@ class Bench:
 
     def stop(self) -> None:
         self.process.terminate()
-        assert self.process.wait(20) == 0
+        assert self.process.wait(patient(20)) == 0
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -71,18 +75,9 @@ def groups() -> list[Path]:
     return [path for mount in detect().mounts() if (path := Path(mount) / NAME).exists()]
 
 
-def needs_groups() -> None:
-    if os.geteuid() != 0:
-        unavailable("control groups need root")
-    try:
-        detect()
-    except LayoutError as error:
-        unavailable(str(error))
-
-
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    needs_groups()
+    real_layout()
     one = Bench(tmp_path)
     try:
         one.until(lambda: bool(one.of("ready")))
@@ -136,7 +131,7 @@ def test_latencies_are_told_by_phase(bench: Bench) -> None:
 
 
 def test_bystanders_are_placed_beside_the_pods_and_outlive_the_groups(tmp_path: Path) -> None:
-    needs_groups()
+    real_layout()
     cpu = detect().hierarchy("cpu")
     assert cpu is not None
     top = Path(cpu.mount) / NAME
@@ -166,14 +161,14 @@ def test_the_end_of_its_input_ends_it_and_its_groups(bench: Bench) -> None:
     assert groups()
     assert bench.process.stdin is not None
     bench.process.stdin.close()
-    assert bench.process.wait(20) == 0
+    assert bench.process.wait(patient(20)) == 0
     assert groups() == []
 
 
 def test_a_dead_runs_groups_are_removed_by_the_next(tmp_path: Path) -> None:
-    needs_groups()
+    real_layout()
     dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait(20)
+    dead.wait(patient(20))
     stale = [Path(mount) / f"slackwater-test-{dead.pid}" for mount in detect().mounts()]
     for path in stale:
         (path / "besteffort").mkdir(parents=True)

@@ -18,6 +18,8 @@ from tests.node_agent.hostile.kit import (
     write_inventory,
 )
 
+pytestmark = pytest.mark.only_outside("what lies in files reads the same on every kernel")
+
 Attack = Callable[[Groups, Path], object]
 
 

@@ -18,6 +18,7 @@ from node_agent.sampler import _kernel_boot
 from node_agent.workbench.groups import Groups
 from tests.node_agent.hostile.kit import besieged, from_file, quota_us, write_inventory
 
+pytestmark = pytest.mark.only_outside("what lies in files reads the same on every kernel")
 GOOD = {"quota_us": -1, "period_us": 100_000}
 WIRED = """
 import asyncio, sys

@@ -20,6 +20,7 @@ from tests.node_agent.test_outbox import topics, until
 
 WEB, JOB = (f"{digit * 8}-2222-3333-4444-555555555555" for digit in "ab")
 BE = {"koordinator.sh/qosClass": "BE"}
+pytestmark = pytest.mark.kernel
 
 
 @pytest.fixture

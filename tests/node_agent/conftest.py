@@ -1,0 +1,32 @@
+"""Which of these tests this kernel can run. What works on real control groups is marked `kernel`.
+
+A test that asks for a fixture called ``groups`` is marked by that; any other says so itself.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.node_agent import kernel
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _asks_for_groups(item):
+            item.add_marker(pytest.mark.kernel)
+        reason = kernel.why_elsewhere(item)
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=f"{kernel.OTHER_KERNEL}{reason}"))
+
+
+def _asks_for_groups(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function):
+        return False
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    return "groups" in item.fixturenames and "groups" not in given
+
+
+@pytest.fixture(autouse=True)
+def _marked(request: pytest.FixtureRequest) -> None:
+    """Control groups are for marked tests only: an unmarked one would never run on cgroup v2."""
+    kernel.allowed(marked=request.node.get_closest_marker("kernel") is not None)
