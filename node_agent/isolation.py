@@ -29,6 +29,7 @@ from schemas.records import IsolationSettings
 NO_ACTUATOR, NO_GROUP, NOT_FOR_ONLINE, FAILED = (
     "no_actuator", "no_group", "not_for_online", "failed",
 )  # fmt: skip
+SWITCHED_OFF = "switched_off"
 NOTHING = IsolationSettings()
 DISKS_US = 60_000_000
 FOLLOWING = frozenset({"cpu_quota_us", "memory_reclaim_bytes"})
@@ -49,7 +50,7 @@ class Isolation:
         self._roster = Roster()
         self._root = "/"
         self._disks_us = -DISKS_US
-        self._live = True
+        self._live, self._off = True, False
         self._asks: dict[str, Asks] = {}
         self._left: Left = {}
         self._judged = -1  # keeper.changes when `_outcome` was found
@@ -80,14 +81,15 @@ class Isolation:
         self.settings = settings
         self._ask()
 
-    def beat(self, mono_us: int, *, live: bool = True) -> None:
+    def beat(self, mono_us: int, *, live: bool = True, off: bool = False) -> None:
         """Once a period, and after `obey`: what differs is written.
 
         ``live`` False: nobody renews the settings any more. What protects stays as it is; what
-        follows the load of the moment (`FOLLOWING`) is given back.
+        follows the load of the moment (`FOLLOWING`) is given back. ``off``: policy sets nothing on
+        this node, so all of it is given back, whatever was ordered.
         """
-        if live != self._live:
-            self._live = live
+        if (live, off) != (self._live, self._off):
+            self._live, self._off = live, off
             self._ask()
         if mono_us - self._disks_us >= DISKS_US:
             self._disks_us = mono_us
@@ -109,7 +111,9 @@ class Isolation:
         for reason, names in self.keeper.left_out().items():
             left.setdefault(reason, set()).update(names)
         reason = ";".join(f"{code}:{','.join(sorted(left[code]))}" for code in sorted(left))
-        named = names_of(self.settings or NOTHING)
+        named = names_of(self._wanted())
+        if self._off and named != names_of(self.settings or NOTHING):
+            return "applied", SWITCHED_OFF
         never = left.get(NO_ACTUATOR, set()) | left.get(NOT_FOR_ONLINE, set())
         if named and named <= never:
             return "refused", reason
@@ -125,7 +129,7 @@ class Isolation:
 
     def _ask(self) -> None:
         """What every unit is to get of every knob, by settings and roster."""
-        settings = self.settings or NOTHING
+        settings = self._wanted()
         self._left, self._judged = {}, -1
         turned: set[str] = set()
         for knob in self.keeper.knobs:
@@ -144,6 +148,9 @@ class Isolation:
         for tier, knobs in settings.tiers.items():
             if tier not in self._roster.tiers:
                 self._leave(NO_GROUP, {f"{tier}.{name}" for name in knobs.keys() & turned})
+
+    def _wanted(self) -> IsolationSettings:
+        return NOTHING if self._off or self.settings is None else self.settings
 
     def _leave(self, reason: str, names: Iterable[str]) -> None:
         found = set(names)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from agents import machine, reflex
 from agents.cpuset import Pins, without
+from agents.isolation import columns
 from node_agent import originals
 from node_agent.actuators import cpu_quota, evict, pods
 from node_agent.actuators.failure import REFUSALS, reason_of
@@ -26,6 +27,7 @@ from node_agent.isolation import Isolation
 from node_agent.journal import Journal
 from node_agent.lease import NO_ACT, REFLEX, NodeLease, Target, order_of
 from node_agent.originals import Trees
+from schemas.policy import Policy
 from schemas.records import Ack, Command, Lease, PodFact
 
 RETRY_US = 30_000_000  # an eviction that failed is tried again for so long
@@ -72,6 +74,8 @@ class Obey:
         self._unfinished: _Unfinished | None = None
         self._isolated: tuple[Outcome, str] = ("applied", "")  # what was said last of isolation
         self._isolated_us = 0
+        self._judged: Policy | None = None  # the policy that `_off` was found for
+        self._off = False
         self._killing = False
 
     def follow(self, census: Census, trees: Trees | None) -> None:
@@ -179,13 +183,20 @@ class Obey:
             return
         now_us = self._mono_us()
         self.isolation.obey(command.settings)
-        self.isolation.beat(now_us, live=self.lease.isolation_live(now_us))
+        self._turn_isolation(now_us)
         self._isolated, self._isolated_us = self.isolation.outcome(), now_us
+
+    def _turn_isolation(self, now_us: int) -> None:
+        """What policy, or the stage of the rollout, switched off on this node is not done."""
+        policy = self.lease.policy
+        if policy is not self._judged:
+            self._judged, self._off = policy, policy is not None and columns.common(policy).idle
+        self.isolation.beat(now_us, live=self.lease.isolation_live(now_us), off=self._off)
 
     def _hold_isolation(self) -> list[Ack]:
         """Once a period: isolation held in force; an ack when something else is left out now."""
         now_us = self._mono_us()
-        self.isolation.beat(now_us, live=self.lease.isolation_live(now_us))
+        self._turn_isolation(now_us)
         now = self.isolation.outcome()
         quiet = self._mono_us() - self._isolated_us < RETRY_US
         if self.isolation.settings is None or now == self._isolated or quiet:

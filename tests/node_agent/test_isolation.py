@@ -21,7 +21,7 @@ from node_agent.actuators.roster import roster
 from node_agent.journal import Journal
 from node_agent.lease import NodeLease
 from node_agent.obey import RETRY_US, Obey
-from schemas.policy import Policy
+from schemas.policy import Reach, effective, parse
 from schemas.records import Command, IsolationSettings
 from tests.node_agent.isolation_trees import (
     BE,
@@ -36,6 +36,8 @@ from tests.node_agent.isolation_trees import (
 )
 from tests.node_agent.test_lease import LOG_AHEAD_MS, NODE, renewal, suppress
 
+ISOLATING = parse("memory_qos: {be: {enabled: true}}", "test")
+"""Something is switched on, so orders count."""
 ASKED = IsolationSettings(
     classes={"BE": {"no_such_knob": 1}},
     pods=("ls",),
@@ -54,7 +56,7 @@ class Node:
         make_tree(self.mount, 1)
         self.journal = Journal(folder / "state", "k" * 32)
         self.journal.boot("b1", 1)
-        lease = NodeLease(NODE, 10, policy=Policy())
+        lease = NodeLease(NODE, 10, policy=ISOLATING)
         lease.clock.acknowledged(LOG_AHEAD_MS, 0)
         self.obey = Obey(boot="b1", journal=self.journal, lease=lease, mono_us=lambda: self.now_us)
         self.obey.follow(census(), None)
@@ -89,6 +91,26 @@ async def test_what_this_node_cannot_turn_is_left_out_by_name_and_the_rest_is_se
         (ack,) = await node.obey.command(node.isolate(2, IsolationSettings()))
         assert (ack.outcome, ack.reason) == ("applied", "")
         assert node.text(f"{LS_POD}/cpu.cfs_burst_us") == "0"
+
+
+async def test_what_policy_or_stage_switched_off_is_given_back_and_not_set_whatever_is_ordered(
+    tmp_path: Path,
+) -> None:
+    with started(tmp_path) as node:
+        before = contents(node.mount)
+        await node.obey.command(node.isolate(1, ASKED))
+        after = contents(node.mount)
+        node.obey.lease.policy = effective(ISOLATING, Reach()).policy  # stage observe
+        node.now_us += RETRY_US
+        acks = [ack for ack in await node.obey.beat([]) if ack.decider == "isolate"]
+        assert [(ack.outcome, ack.reason) for ack in acks] == [("local", "switched_off")]
+        assert contents(node.mount) == before
+        (ack,) = await node.obey.command(node.isolate(2, ASKED))
+        assert (ack.outcome, ack.reason) == ("applied", "switched_off")
+        assert contents(node.mount) == before
+        node.obey.lease.policy = ISOLATING
+        await node.obey.beat([])
+        assert contents(node.mount) == after != before
 
 
 async def test_nothing_but_unknown_knobs_is_refused(tmp_path: Path) -> None:

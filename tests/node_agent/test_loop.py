@@ -45,6 +45,7 @@ name: default
 rollout: {stage: expand}
 suppress: {threshold_percent: 100, floor_percent: 50, raise_permille: 1000}
 evict_memory: {threshold_percent: 99, lower_percent: 98}
+memory_qos: {be: {enabled: true}}
 """
 
 pytestmark = pytest.mark.kernel
