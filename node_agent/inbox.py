@@ -26,6 +26,7 @@ METADATA_S = 10.0
 METADATA_POLL_S = 0.05
 WARN_EVERY_S = 10.0  # a flood of bad records is no flood of lines
 POLL_MS = 5_000  # how long an empty poll lasts; a record ends it at once, here and at the broker
+LOOK_MS = 1_000  # how often the client looks round for itself; what happens wakes it anyway
 LAST_RECORD_MS = 3_000
 LAYOUT_CHECK_POLLS = 12  # about once a minute: has the topic another number of partitions?
 
@@ -75,6 +76,7 @@ class Reader:
                 auto_offset_reset="earliest",
                 enable_auto_commit=False,
                 fetch_max_wait_ms=POLL_MS,
+                consumer_timeout_ms=LOOK_MS,
             )
             try:
                 await consumer.start()
