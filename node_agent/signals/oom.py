@@ -1,9 +1,9 @@
 """Processes that the kernel killed for want of memory, by pod.
 
 The machine's own count (vmstat, every second) says when there is something to look for: only then
-are the pods' files read, and the answer goes out with that very sample. v2: ``oom_kill`` of
-memory.events, which counts the groups below too. v1 counts in each group alone, so those below a
-pod are read as well and added up; what a group counted stays counted when the group goes.
+are the pods' files read, `LOOKS` a sweep, and what has grown goes out with that very sample. v2:
+``oom_kill`` of memory.events, which counts the groups below too. v1 counts in each group alone, so
+those below a pod are read as well and added up; what a group counted stays counted when it goes.
 Without the machine's count (kernels before 4.13) there is no file to read either.
 """
 
@@ -20,6 +20,7 @@ from node_agent.signals.base import Pods, Value, number_after
 
 NAME = "oom"
 COLUMN = "oom_kills"
+LOOKS = 64  # a sweep
 
 
 def parse(data: bytes) -> Value:
@@ -47,17 +48,20 @@ class OomKills:
         self._deep = home is not None and home.version == 1
         self._machine: Value = None
         self._pods: dict[str, _Pod] = {}
+        self._waiting: dict[str, GroupFiles] = {}  # to be looked at, in this order
 
     def visit(self, pods: Pods, _now_us: int, oom_kills: Value) -> bool:
-        """Look at every pod after a kill somewhere, at new pods always; True: a count has grown."""
+        """Look at all pods after a kill somewhere, at new pods always; True: a count has grown."""
         moved = oom_kills is not None and self._machine not in (None, oom_kills)
         if oom_kills is not None:
             self._machine = oom_kills
-        grown = False
         for files in pods.files:
             if not files.gone and (moved or files.group not in self._pods):
-                grown |= self._look(files)
-        return moved and grown
+                self._waiting[files.group] = files
+        grown = False
+        for group in list(self._waiting)[:LOOKS]:
+            grown |= self._look(self._waiting.pop(group))
+        return grown
 
     def values(self, _column: str, pods: Pods) -> list[Value]:
         """Kills so far; None where the kernel does not say."""
@@ -68,17 +72,18 @@ class OomKills:
         """Drop the counts of groups that have left the pod set."""
         for name in groups:
             self._pods.pop(name, None)
+            self._waiting.pop(name, None)
 
     def close(self) -> None:
         """Nothing is held open."""
 
     def _look(self, files: GroupFiles) -> bool:
-        """Read one pod's files; whether its count has grown."""
+        """Read one pod's files; whether its count has grown since the last look."""
         pod = self._pods.setdefault(files.group, _Pod())
         place = files.layout.place("oom", files.group)
         if place is None:
             return False
-        before = pod.kills or 0
+        before = pod.kills
         for directory in subgroups(place.directory) if self._deep else (place.directory,):
             data = read_once(f"{directory}/{place.file}")
             kills = None if data is None else parse(data)
@@ -87,4 +92,4 @@ class OomKills:
                 # Less than before: another group under the old name.
                 pod.kills = (pod.kills or 0) + (kills - last if kills >= last else kills)
                 pod.last[directory] = kills
-        return (pod.kills or 0) > before
+        return before is not None and pod.kills != before

@@ -1,11 +1,12 @@
-"""What the node agent costs with 100 pods of 2 containers: real groups, a real broker.
+"""What the node agent costs with all its signals: real groups, a real broker.
 
-    python -m tests.bench.node_agent [--seconds 30] [--pods 100] [--only sampler|agent]
+    python -m tests.bench.node_agent [--seconds 60] [--pods 100] [--only sampler|agent|many]
 
-Two phases: the sampler alone in a process of its own, then the whole agent (`slackwater node run`:
-sampling, Kafka, the local law, the actuators on its own best-effort root). Each runs in a group of
-its own whose CPU time is read from the kernel, to the nanosecond and with all threads. Some
-containers hold a process that wakes 20 times a second; pods and agent share the machine.
+Three phases: the sampler alone in a process of its own, the whole agent (`slackwater node run`:
+sampling, Kafka, the local law, the reflex, the actuators on its own best-effort root) with 100 pods
+of 2 containers, and the whole agent with 1,000 pods. Each runs in a group of its own whose CPU time
+is read from the kernel, to the nanosecond and with all threads. Some containers hold a process in a
+network of its own that wakes 20 times a second; pods and agent share the machine.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 from node_agent.cgroup.layout import Layout, detect
@@ -32,13 +34,23 @@ from streams.dev_broker import DevBroker
 from tests.bench.common import Goal, finish, median, say
 from tests.node_agent.realgroups import RealGroups, sweep_leftovers, until
 
-ACTIVE = "import sys, time; sys.stdin.readline()\nwhile True: time.sleep(.05); sum(range(3000))"
+ACTIVE = """
+import ctypes, sys, time
+sys.stdin.readline()
+ctypes.CDLL(None).unshare(0x40000000)  # CLONE_NEWNET
+while True:
+    time.sleep(.05)
+    sum(range(3000))
+"""
+MANY_PODS, MANY_GOAL_PERCENT = 1000, 6.0
 CPU_GOAL_PERCENT = 1.0
 RSS_GOAL_MIB = 60.0
 READY_S = 60.0
 STOP_S = 15.0
 WARM_SWEEPS = 5
+SWEEPS_LEAST = 0.9  # a second
 PREFIX = "bench."
+SPENT = 'signal_seconds_total{signal="'
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,7 @@ class Cost:
     rss_mib: float
     rss_peak_mib: float
     sweeps: int
+    signals_us: dict[str, int]  # a sweep, by signal, mean since the start
 
 
 class Probe:
@@ -129,7 +142,8 @@ def sampler_alone(groups: RealGroups, seconds: float) -> tuple[Cost, list[int]]:
         os.set_blocking(child.stdout.fileno(), False)
         percent, passed = measure(probe, seconds, WARM_SWEEPS, "sampler")
         lines = child.stdout.read().splitlines()
-        cost = Cost(passed, percent, probe.mib("VmRSS"), probe.mib("VmHWM"), len(lines))
+        sweeps = undisturbed(len(lines), passed, "sampler")
+        cost = Cost(passed, percent, probe.mib("VmRSS"), probe.mib("VmHWM"), sweeps, {})
     return cost, [int(line) for line in lines]
 
 
@@ -162,18 +176,37 @@ def whole_agent(groups: RealGroups, brokers: str, seconds: float, state: str) ->
         after = metrics()
         if after["samples_dropped_total"] or not after["records_sent_total"]:
             raise RuntimeError("the agent dropped samples: the figure would flatter it")
-        sweeps = int(after["samples_total"] - before)
-        return Cost(passed, percent, probe.mib("VmRSS"), probe.mib("VmHWM"), sweeps)
+        sweeps = undisturbed(int(after["samples_total"] - before), passed, "agent")
+        memory = probe.mib("VmRSS"), probe.mib("VmHWM")
+        return Cost(passed, percent, *memory, sweeps, by_signal(after))
+
+
+def undisturbed(sweeps: int, seconds: float, word: str) -> int:
+    """The sweeps, if there was about one a second: else the process or the machine stood still."""
+    if sweeps < SWEEPS_LEAST * seconds:
+        raise RuntimeError(f"{word}: {sweeps} sweeps in {seconds:.0f} s: it was stopped meanwhile")
+    return sweeps
+
+
+def by_signal(metrics: dict[str, float]) -> dict[str, int]:
+    """Mean microseconds a sweep of each signal since the start; all of them must be sound."""
+    spent = {key: value for key, value in metrics.items() if key.startswith(SPENT)}
+    broken = [key for key in metrics if key.startswith("signal_ok") and not metrics[key]]
+    if not spent or broken:
+        raise RuntimeError(f"signals that failed: {broken}; that asked at all: {len(spent)}")
+    sweeps = metrics["samples_total"]
+    dearest = sorted(spent, key=spent.__getitem__, reverse=True)
+    return {key[len(SPENT) : -2]: round(spent[key] * 1e6 / sweeps) for key in dearest}
 
 
 def scrape(port: int) -> dict[str, float]:
-    """The agent's metrics without labels, by name; empty while it does not answer."""
+    """The agent's metrics by name, labels included; empty while it does not answer."""
     try:
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=2) as answer:
             lines = answer.read().decode().splitlines()
     except OSError:
         return {}
-    pairs = (line.split(" ") for line in lines if line and "#" not in line and "{" not in line)
+    pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
     return {name.removeprefix("slackwater_node_"): float(value) for name, value in pairs}
 
 
@@ -184,33 +217,54 @@ def free_port() -> int:
 
 
 def run(pods: int, containers: int, seconds: float, only: str | None) -> int:
-    """Both phases, then the line of JSON."""
-    layout = detect()
-    sweep_leftovers(layout)
-    groups = RealGroups(layout, "bench")
-    figures: dict[str, float | int | None] = {
+    """The phases, then the line of JSON."""
+    sweep_leftovers(detect())
+    figures: dict[str, Any] = {
         "pods": pods,
         "containers_per_pod": containers,
         "period_ms": 1000,
     }
     goals: list[Goal] = []
-    try:
-        say(f"making {pods} pods of {containers} containers in {len(layout.mounts())} hierarchies")
-        populate(groups, pods, containers, active=10)
-        if only != "agent":
+    if only in (None, "sampler"):
+        with populated(pods, containers) as groups:
             cost, sweeps_us = sampler_alone(groups, seconds)
-            figures |= named("sampler", cost) | {"sweep_us_median": median(sweeps_us)}
-        if only != "sampler":
-            with DevBroker() as broker, tempfile.TemporaryDirectory() as state:
-                asyncio.run(topics_admin.create(broker.bootstrap, PREFIX, 4, None, policy()))
-                cost = whole_agent(groups, broker.bootstrap, seconds, state)
-            figures |= named("agent", cost)
-        word = "sampler" if only == "sampler" else "agent"
+        figures |= named("sampler", cost) | {"sweep_us_median": median(sweeps_us)}
+    if only in (None, "agent"):
+        cost = agent_with(pods, containers, seconds)
+        figures |= named("agent", cost) | {"signals_us": cost.signals_us}
+    if only in (None, "many"):
+        cost = agent_with(MANY_PODS, 1, seconds)
+        figures |= named("many", cost) | {"many_pods": MANY_PODS}
+        goals.append(Goal("many_cpu_percent", figures["many_cpu_percent"], MANY_GOAL_PERCENT))
+    word = "sampler" if only == "sampler" else "agent"
+    if only != "many":
         for name, bound in (("cpu_percent", CPU_GOAL_PERCENT), ("rss_peak_mib", RSS_GOAL_MIB)):
             goals.append(Goal(f"{word}_{name}", figures[f"{word}_{name}"], bound))
+    return finish("node_agent", figures, goals)
+
+
+@contextmanager
+def populated(pods: int, containers: int) -> Iterator[RealGroups]:
+    """So many pods, ten of them at work."""
+    layout = detect()
+    say(f"making {pods} pods of {containers} containers in {len(layout.mounts())} hierarchies")
+    groups = RealGroups(layout, "bench")
+    try:
+        populate(groups, pods, containers, active=10)
+        yield groups
     finally:
         groups.close()
-    return finish("node_agent", figures, goals)
+
+
+def agent_with(pods: int, containers: int, seconds: float) -> Cost:
+    """The whole agent beside so many pods."""
+    with (
+        populated(pods, containers) as groups,
+        DevBroker() as broker,
+        tempfile.TemporaryDirectory() as state,
+    ):
+        asyncio.run(topics_admin.create(broker.bootstrap, PREFIX, 4, None, policy()))
+        return whole_agent(groups, broker.bootstrap, seconds, state)
 
 
 def policy() -> str:
@@ -232,10 +286,10 @@ def named(word: str, cost: Cost) -> dict[str, float | int | None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--seconds", type=float, default=60.0, help="a round of all columns is 60")
     parser.add_argument("--pods", type=int, default=100)
     parser.add_argument("--containers", type=int, default=2)
-    parser.add_argument("--only", choices=("sampler", "agent"))
+    parser.add_argument("--only", choices=("sampler", "agent", "many"))
     options = parser.parse_args()
     return run(options.pods, options.containers, options.seconds, options.only)
 

@@ -7,17 +7,22 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from node_agent.cgroup.layout import detect
 from node_agent.discovery import Discovery
+from node_agent.metrics import TABLE
 from node_agent.sampler import Sampler
 from node_agent.signals import meter
 from node_agent.signals.base import NodeSource
 from schemas.columns import COLUMNS, RARE_MS, SECOND_MS
 from tests.node_agent.kernels import KERNELS, StepClock
+
+if TYPE_CHECKING:
+    from node_agent.loop import NodeAgent
 
 KERNEL = "v2-ubuntu"  # has nearly every signal
 SWEEPS = RARE_MS // 1000
@@ -183,3 +188,27 @@ def test_what_one_sweep_asks_of_a_signal_in_parts_is_booked_as_one() -> None:
     stats.book(2, 7, 5, 0, 0)
     assert (stats.cost_us, stats.cost_us_total, stats.sweeps, stats.ok) == (7, 37, 2, True)
     assert (stats.reads, stats.absent, stats.errors) == (15, 1, 1)
+
+
+def test_the_metrics_tell_time_success_and_failure_of_each_signal(tmp_path: Path) -> None:
+    run = Run(tmp_path / "root")
+
+    def fail(*_: object) -> Any:
+        raise Broken
+
+    run.spoil("cpu_usage", fail)
+    run.minute()
+    agent = cast("NodeAgent", SimpleNamespace(sampler=run.sampler))
+    said = {row.name: dict(row.read(agent)) for row in TABLE if row.name.startswith("signal_")}
+    every = {(name,) for name in run.sampler.stats.signals}
+    assert all(set(values) == every for values in said.values())
+    assert set(said) == {
+        f"signal_{word}"
+        for word in "seconds last_seconds sweeps ok reads absent errors rests".split()
+    }
+    assert [key for key, ok in said["signal_ok"].items() if not ok] == [("cpu_usage",)]
+    assert said["signal_errors"]["cpu_usage",] == 3 * SWEEPS
+    assert said["signal_errors"]["memory_stat",] == 0
+    assert said["signal_seconds"]["memory_stat",] > said["signal_last_seconds"]["memory_stat",] > 0
+    assert said["signal_sweeps"]["memory_stat",] == SWEEPS
+    assert said["signal_absent"]["network",] > 0

@@ -237,6 +237,21 @@ def test_kills_of_containers_add_up_on_v1_and_outlive_them(tmp_path: Path) -> No
     assert kills(tree, signal) == [4]
 
 
+def test_many_pods_are_looked_at_a_part_a_sweep(tree: Tree) -> None:
+    count = 2 * oom.LOOKS + 1
+    for index in range(count):
+        tree.pod(f"p{index}")
+        tree.write(f"cg/p{index}/memory.events", "oom_kill 0\n")
+    signal = oom.OomKills(tree.layout)
+    for left in (oom.LOOKS + 1, 1, 0):
+        assert tree.visit(signal, oom_kills=0) is False
+        assert kills(tree, signal).count(None) == left
+    tree.write(f"cg/p{count - 1}/memory.events", "oom_kill 1\n")
+    assert [tree.visit(signal, oom_kills=1) for _ in range(4)] == [False, False, True, False]
+    signal.forget({f"p{index}" for index in range(count)})
+    assert kills(tree, signal) == [None] * count
+
+
 def test_kernels_that_do_not_count_kills_say_nothing(tree: Tree) -> None:
     tree.pod("a")
     tree.write("cg/a/memory.events", "low 0\nhigh 0\nmax 0\noom 3\n")
