@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from node_agent.actuators.beneath import Write
-from node_agent.actuators.knob import Knob, Machine, Surface
+from node_agent.actuators.extended import LIMIT
+from node_agent.actuators.knob import Ask, Knob, Machine, Surface
 from node_agent.actuators.knobs import KNOBS
+from node_agent.actuators.knobs.extended_cpu import ExtendedCpu
 from node_agent.actuators.online import name_online
 from node_agent.actuators.roster import BEST_EFFORT, Roster, roster
 from node_agent.answers import Outcome
@@ -32,6 +34,7 @@ NO_ACTUATOR, NO_GROUP, NOT_FOR_ONLINE, FAILED = (
 SWITCHED_OFF = "switched_off"
 NOTHING = IsolationSettings()
 DISKS_US = 60_000_000
+ROOM_US = 10_000_000
 FOLLOWING = frozenset({"cpu_quota_us", "memory_reclaim_bytes"})
 """Knobs that the centre moves with the load: without it they are nobody's."""
 Left = dict[str, set[str]]
@@ -47,7 +50,9 @@ class Isolation:
         self.settings: IsolationSettings | None = None
         self.keeper = Keeper(journal, knobs, dry_run=dry_run)
         self._journal = journal
-        self._roster = Roster()
+        self._roster = Roster(ceiling_milli=0)  # until it is known, nobody is above it
+        self._v1 = False  # the cpu controller: where the best-effort root bounds each quota below
+        self._narrow_us = 0  # when the ceiling last fell
         self._root = "/"
         self._disks_us = -DISKS_US
         self._live, self._off = True, False
@@ -58,7 +63,10 @@ class Isolation:
 
     def follow(self, census: Census, layout: Layout, write: Write = os.write) -> None:
         """Who is on the machine now. Raises OSError, UnsafePath."""
-        self._roster, self._root = roster(census), layout.root
+        cpu = layout.hierarchy("cpu")
+        self._v1 = cpu is not None and cpu.version == 1
+        ceiling_milli = self._roster.ceiling_milli if self._v1 else None
+        self._roster, self._root = roster(census, ceiling_milli), layout.root
         online = {pod.group for pod in self._roster.pods if not pod.best_effort}
         above = {group for tier, group in self._roster.tiers.items() if tier != BEST_EFFORT}
         roots, units = _held(self._journal)
@@ -80,6 +88,36 @@ class Isolation:
         """New settings; carried out by the next `beat`."""
         self.settings = settings
         self._ask()
+
+    def make_room(self, milli: int, mono_us: int) -> None:
+        """The best-effort root is about to be bound to ``milli``: whoever has more by a quota of
+        ours lets go first, for the kernel (v1) binds no parent below a child.
+        """
+        if self._v1 and milli < _most(self._roster.ceiling_milli):
+            self._narrow_us = mono_us
+            if self._under(milli):
+                self.keeper.turn(self._asks, mono_us)
+
+    def bound(self, milli: int, mono_us: int) -> None:
+        """The best-effort root is bound to ``milli`` now; -1: to nothing. What has risen counts
+        once nothing has fallen for a while.
+        """
+        ceiling = None if milli < 0 else milli
+        rises = _most(ceiling) > _most(self._roster.ceiling_milli)
+        if self._v1 and (not rises or mono_us - self._narrow_us >= ROOM_US):
+            self._under(ceiling)
+
+    def _under(self, ceiling_milli: int | None) -> bool:
+        """Another ceiling for quotas; whether that makes a difference to anybody."""
+        ends = sorted((_most(ceiling_milli), _most(self._roster.ceiling_milli)))
+        self._roster = replace(self._roster, ceiling_milli=ceiling_milli)
+        asked = self._asks.get(ExtendedCpu.name, {}).values()
+        if not any(ends[0] < each.figures.get(LIMIT, 0) <= ends[1] for each in asked):
+            return False
+        for knob in self.keeper.knobs:
+            if knob.name == ExtendedCpu.name:
+                self._asks[knob.name] = self._asks_of(knob)
+        return True
 
     def beat(self, mono_us: int, *, live: bool = True, off: bool = False) -> None:
         """Once a period, and after `obey`: what differs is written.
@@ -134,16 +172,7 @@ class Isolation:
         turned: set[str] = set()
         for knob in self.keeper.knobs:
             turned |= knob.turns
-            asks = {}
-            for ask in knob.asks(settings, self._roster):
-                never = knob.takes(ask) if ask.online else frozenset()
-                self._leave(NOT_FOR_ONLINE, never)
-                if not self._live:
-                    never |= FOLLOWING
-                kept = {name: value for name, value in ask.knobs.items() if name not in never}
-                if kept or ask.texts:
-                    asks[ask.unit] = replace(ask, knobs=kept)
-            self._asks[knob.name] = asks
+            self._asks[knob.name] = self._asks_of(knob)
         self._leave(NO_ACTUATOR, names_of(settings) - turned)
         for tier, knobs in settings.tiers.items():
             if tier not in self._roster.tiers:
@@ -152,10 +181,27 @@ class Isolation:
     def _wanted(self) -> IsolationSettings:
         return NOTHING if self._off or self.settings is None else self.settings
 
+    def _asks_of(self, knob: Knob) -> dict[str, Ask]:
+        """What every unit is to get of one knob; what no online pod gets is left out by name."""
+        asks = {}
+        for ask in knob.asks(self._wanted(), self._roster):
+            never = knob.takes(ask) if ask.online else frozenset()
+            self._leave(NOT_FOR_ONLINE, never)
+            if not self._live:
+                never |= FOLLOWING
+            kept = {name: value for name, value in ask.knobs.items() if name not in never}
+            if kept or ask.texts:
+                asks[ask.unit] = replace(ask, knobs=kept)
+        return asks
+
     def _leave(self, reason: str, names: Iterable[str]) -> None:
         found = set(names)
         if found:
             self._left.setdefault(reason, set()).update(found)
+
+
+def _most(milli: int | None) -> float:
+    return float("inf") if milli is None else milli
 
 
 def names_of(settings: IsolationSettings) -> frozenset[str]:

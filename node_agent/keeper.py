@@ -182,7 +182,7 @@ class Keeper:
             originals = self._originals(knob, known, members)
             try:
                 todo = plan(knob, surface.version, unit, known.ask, members, originals)
-            except (ValueError, LookupError) as error:
+            except (*REFUSALS, LookupError) as error:
                 self._fail(knob, known, error, mono_us)
                 continue
             if knob.exact:

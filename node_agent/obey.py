@@ -211,10 +211,16 @@ class Obey:
         There is a bound at every moment: the new one is set before the old one is lifted.
         """
         if target.allow_milli is None:
-            return self.hold.in_force(), ""
+            now_milli = self.hold.in_force()
+            self.isolation.bound(now_milli, self._mono_us())
+            return now_milli, ""
         cpus = without(target.cpus, self._owned)
         bound, instead = self._bind(cpus) if cpus else ((), NO_CPUSET if target.cpus else "")
-        now_milli = self.hold.quota(None if bound and not target.both else target.allow_milli)
+        allow_milli = None if bound and not target.both else target.allow_milli
+        if allow_milli is not None:
+            self.isolation.make_room(allow_milli, self._mono_us())
+        now_milli = self.hold.quota(allow_milli)
+        self.isolation.bound(now_milli, self._mono_us())
         if not bound:
             self.hold.unbind()
         else:

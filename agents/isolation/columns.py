@@ -13,6 +13,7 @@ import numpy as np
 from agents.isolation import (
     block_io,
     core_sched,
+    extended,
     group_identity,
     memory_qos,
     network,
@@ -104,6 +105,8 @@ def _by_class(policy: Policy) -> dict[str, Knobs]:
         "wmark_ratio_percent": marks.ratio_percent,
         "wmark_scale_permille": marks.scale_permille,
         "wmark_min_adj": marks.min_adj,
+        "extended_cpu": extended.setting(qos, policy.extended_resources.cpu.enabled),
+        "extended_memory": extended.setting(qos, policy.extended_resources.memory.enabled),
     }
     found = {
         name: {knob: int(one.value[at]) for knob, one in knobs.items() if one.managed[at]}

@@ -27,7 +27,8 @@ class Ask:
     """What one unit is to get. ``knobs``: by names of the settings; ``texts``: what is no number.
 
     ``online``: an online pod's or a group above such; only what gives may be asked for it.
-    ``alone``: the group itself, whatever lies in it (a tier).
+    ``alone``: the group itself, whatever lies in it (a tier). ``figures``: what a setting that is
+    but a switch comes to for this very unit, by names of the knob.
     """
 
     unit: str
@@ -35,6 +36,7 @@ class Ask:
     online: bool = False
     texts: Mapping[str, str] = field(default_factory=dict)
     alone: bool = False
+    figures: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,10 @@ class Knob(ABC):
     def wanted(
         self, version: int, ask: Ask, members: Sequence[Found], originals: Mapping[str, Values]
     ) -> Mapping[str, Values]:
-        """Place -> what shall be there. Places and keys left out get their originals."""
+        """Place -> what shall be there. Places and keys left out get their originals.
+
+        Raises ValueError, LookupError or OSError for what cannot be done now.
+        """
 
     def wider(self, before: Values, after: Values) -> bool:
         """Whether the change gives: then parents are written first, else children."""
@@ -133,6 +138,10 @@ class Knob(ABC):
     def writes(self, version: int, before: Values, after: Values) -> Iterable[tuple[str, str]]:
         """(file, text) in the order in which the kernel takes them."""
         return ((key, text) for key, text in after.items() if before.get(key) != text)
+
+    def agrees(self, now: Values, then: Values) -> bool:
+        """Whether what is read back (``now``) is what was to be."""
+        return all(now.get(key) == text for key, text in then.items())
 
 
 def plan(

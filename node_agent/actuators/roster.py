@@ -20,11 +20,17 @@ GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """``tiers``: Kubernetes class -> the group above its pods; one not known is left out."""
+    """``tiers``: Kubernetes class -> the group above its pods; one not known is left out.
+
+    ``ceiling_milli``: the best-effort root's CPU where no group below it may have more by itself
+    (v1); None: there is no such bound. ``cpu_ratio_permille``: batch CPU is shown times this.
+    """
 
     pods: tuple[Pod, ...] = ()
     be_root: str | None = None
     tiers: Mapping[str, str] = field(default_factory=dict)
+    ceiling_milli: int | None = None
+    cpu_ratio_permille: int = 1000
 
     def of_pods(self, settings: IsolationSettings, turns: frozenset[str]) -> Iterator[Said]:
         """What is said of each pod by its class and its uid; the others are left out."""
@@ -51,10 +57,10 @@ class Roster:
                 yield self.tiers[tier], said, tier != BEST_EFFORT
 
 
-def roster(census: Census) -> Roster:
+def roster(census: Census, ceiling_milli: int | None = None) -> Roster:
     """The roster of this census."""
-    pods = census.pods()
-    return Roster(pods, census.be_root, _tiers(pods, census.be_root))
+    pods, root, ratio = census.pods(), census.be_root, census.record.cpu_ratio_permille
+    return Roster(pods, root, _tiers(pods, root), ceiling_milli, ratio)
 
 
 def _tiers(pods: tuple[Pod, ...], be_root: str | None) -> dict[str, str]:

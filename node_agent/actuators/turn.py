@@ -50,7 +50,7 @@ def apply(
         try:
             _write(knob, surface, step.before, step, originals)
             now = _now(knob, surface, machine, step.place)
-            taken = now is None or not knob.exact or _same(now, step.after)
+            taken = now is None or not knob.exact or knob.agrees(now, step.after)
             reason = "" if taken else NOT_TAKEN
         except REFUSALS as error:
             now, reason = None, reason_of(error).removeprefix("os:")
@@ -76,7 +76,7 @@ def _put_back(
     back = Step(step.unit, step.place, step.after, step.before)
     try:
         now = _now(knob, surface, machine, step.place)
-        if now is not None and not _same(now, step.before):
+        if now is not None and not knob.agrees(now, step.before):
             _write(knob, surface, now, back, originals)
         return _now(knob, surface, machine, step.place)
     except REFUSALS:
@@ -99,7 +99,3 @@ def _gone(surface: Surface, place: str) -> bool:
         return surface.look(place, ()) is None
     except REFUSALS:
         return False
-
-
-def _same(now: Values, then: Values) -> bool:
-    return all(now.get(key) == text for key, text in then.items())

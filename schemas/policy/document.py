@@ -13,6 +13,7 @@ from schemas.policy.isolation import (
     BlockIo,
     CoreSched,
     CpuBurst,
+    ExtendedResources,
     GroupIdentity,
     MemoryQos,
     Network,
@@ -39,7 +40,7 @@ from schemas.policy.units import Name, Part
 PER_NODE = (
     "suppress", "reflex", "evict_memory", "evict_cpu", "capacity", "mid", "margins", "reservation",
     "interference", "pod_rules", "resctrl", "memory_qos", "cpu_burst", "group_identity",
-    "core_sched", "oom", "block_io", "network", "system_daemons", "rollout",
+    "core_sched", "oom", "block_io", "network", "extended_resources", "system_daemons", "rollout",
 )  # fmt: skip
 """Sections that selector entries may change: all that is decided node by node."""
 BY_NODE = tuple(name for name in PER_NODE if name != "rollout")
@@ -71,6 +72,7 @@ class Policy(Part, frozen=True):
     oom: Oom = Oom()
     block_io: BlockIo = BlockIo()
     network: Network = Network()
+    extended_resources: ExtendedResources = ExtendedResources()
     system_daemons: SystemDaemons = SystemDaemons()
     load_aware: LoadAware = LoadAware()
     low_node_load: LowNodeLoad = LowNodeLoad()

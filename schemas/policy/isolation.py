@@ -198,6 +198,19 @@ class Network(Part, frozen=True):
     be: ClassNetwork = ClassNetwork()
 
 
+class Extended(Part, frozen=True):
+    """One resource of them."""
+
+    enabled: bool = False
+
+
+class ExtendedResources(Part, frozen=True):
+    """What best-effort pods asked for as kubernetes.io/batch-* or mid-*, set on their groups."""
+
+    cpu: Extended = Extended()  # shares by request, quota by limit
+    memory: Extended = Extended()  # a limit by limit
+
+
 class SystemDaemons(Part, frozen=True):
     """Limits of the daemons of class SYSTEM together, in percent of the node."""
 

@@ -32,6 +32,7 @@ EVERYTHING = (
     + "network: {total_mbit_per_s: 1000, be: {enabled: true, egress_max_percent: 30}}\n"
     + "system_daemons: {enabled: true, cpu_limit_percent: 20}\n"
     + "cpu_burst: {policy: auto}\n"
+    + "extended_resources: {cpu: {enabled: true}, memory: {enabled: true}}\n"
 )  # fmt: skip
 PODS = (
     online("a", cpu_limit_milli=2000, memory_limit_bytes=4 * GIB),
@@ -121,6 +122,7 @@ def test_every_family_is_there() -> None:
         "resctrl_group", "bvt", "oom_score_adj", "oom_priority", "oom_kill_group", "io_weight",
         "io_read_iops", "io_write_iops", "io_read_bytes_per_s", "io_write_bytes_per_s",
         "net_classid", "wmark_ratio_percent", "wmark_scale_permille", "wmark_min_adj",
+        "extended_cpu", "extended_memory",
     }  # fmt: skip
     assert command.settings.bandwidths["BE"]["egress_max_bit_per_s"] == 300_000_000
     assert command.settings.daemons == {"cpu_milli": 1600}

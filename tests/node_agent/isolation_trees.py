@@ -10,17 +10,42 @@ from pathlib import Path
 from node_agent.actuators.beneath import Write
 from node_agent.actuators.knob import Knob
 from node_agent.cgroup.layout import Hierarchy, Layout, Version
+from node_agent.containers import Amounts, Container
 from node_agent.inventory import Census
-from node_agent.isolation import Isolation
+from node_agent.isolation import ROOM_US, Isolation
 from node_agent.journal import Journal
 from schemas.records import Inventory, PodFact
 from tests.node_agent.trees import Crash
 
+
+def batch(cpu_milli: int, memory_bytes: int) -> Amounts:
+    return Amounts(batch_cpu_milli=cpu_milli, batch_memory_bytes=memory_bytes)
+
+
 TOP, BE = "kubepods", "kubepods/besteffort"
 LS_POD, BE_POD = "kubepods/burstable/podls", "kubepods/besteffort/podbe"
 LSR_POD = "kubepods/podlsr"
-PODS = {"lsr": (LSR_POD, "LSR"), "ls": (LS_POD, "LS"), "be": (BE_POD, "BE")}
-GROUPS = (TOP, BE, "kubepods/burstable", LSR_POD, LS_POD, f"{LS_POD}/c1", f"{LS_POD}/c2", BE_POD)
+JOB_POD = "kubepods/besteffort/podjob"
+PODS = {
+    "lsr": (LSR_POD, "LSR"),
+    "ls": (LS_POD, "LS"),
+    "be": (BE_POD, "BE"),
+    "job": (JOB_POD, "BE"),
+}
+USUAL = ("lsr", "ls", "be")
+MIB = 1 << 20
+CONTAINERS = {
+    "job": (
+        Container("3", "", "prepare", "init", batch(1000, MIB), batch(1000, MIB)),
+        Container("1", f"{JOB_POD}/c1", "app", "app", batch(1500, 64 * MIB), batch(1500, 64 * MIB)),
+        Container("2", f"{JOB_POD}/c2", "side", "sidecar", batch(500, -1), batch(500, 8 * MIB + 1)),
+        Container("4", f"{JOB_POD}/sandbox"),
+    )
+}
+GROUPS = (
+    TOP, BE, "kubepods/burstable", LSR_POD, LS_POD, f"{LS_POD}/c1", f"{LS_POD}/c2", BE_POD,
+    JOB_POD, f"{JOB_POD}/c1", f"{JOB_POD}/c2", f"{JOB_POD}/sandbox",
+)  # fmt: skip
 DISK = "254:0"
 V1_NO_LIMIT = "9223372036854771712"
 _ANOLIS = {
@@ -38,6 +63,7 @@ FILES: dict[Version, dict[str, str]] = {
         "cpu.cfs_period_us": "100000",
         "cpu.cfs_burst_us": "0",
         "cpu.shares": "1024",
+        "memory.limit_in_bytes": V1_NO_LIMIT,
         "memory.soft_limit_in_bytes": V1_NO_LIMIT,
         "blkio.bfq.weight": "100",
         "blkio.throttle.read_bps_device": "",
@@ -55,7 +81,9 @@ FILES: dict[Version, dict[str, str]] = {
         "memory.min": "0",
         "memory.low": "0",
         "memory.high": "max",
+        "memory.max": "max",
         "memory.current": str(256 << 20),
+        "memory.stat": f"anon {4096}\ninactive_file {128 << 20}\nactive_file {128 << 20}",
         "memory.reclaim": "",
         "io.weight": "default 100\n8:16 50",
         "io.bfq.weight": "default 100",
@@ -93,10 +121,11 @@ def make_tree(mount: Path, version: Version, without: Iterable[str] = ()) -> Non
                 (directory / file).write_text(text + "\n")
 
 
-def census(pods: Iterable[str] = tuple(PODS)) -> Census:
+def census(pods: Iterable[str] = USUAL) -> Census:
     facts = tuple(PodFact(uid, uid, qos=PODS[uid][1]) for uid in sorted(pods))  # type: ignore[arg-type]
     groups = tuple(PODS[fact.uid][0] for fact in facts)
-    return Census(Inventory("n1", 1, 4000, 1 << 30, pods=facts), groups, BE)
+    containers = tuple(CONTAINERS.get(fact.uid, ()) for fact in facts)
+    return Census(Inventory("n1", 1, 4000, 1 << 30, pods=facts), groups, BE, containers)
 
 
 def layout(mount: Path, version: Version) -> Layout:
@@ -137,7 +166,9 @@ def _answer(path: Path, text: str) -> str:
         _check_burst(path, text)
     if name == "cpu.bvt_warp_ns" and not -1 <= int(text) <= 2:
         raise OSError(errno.EINVAL, "no such identity")
-    if name == "memory.soft_limit_in_bytes" and text == "-1":
+    if name in ("cpu.cfs_quota_us", "cpu.cfs_period_us"):
+        _check_parent(path, text)
+    if name in ("memory.soft_limit_in_bytes", "memory.limit_in_bytes") and text == "-1":
         return V1_NO_LIMIT
     if name == "memory.reclaim":
         current = path.with_name("memory.current")
@@ -161,6 +192,32 @@ def _check_burst(path: Path, text: str) -> None:
     burst_us = text if path == burst else burst.read_text()
     if quota_us not in ("max", "-1") and int(burst_us) > int(quota_us):
         raise OSError(errno.EINVAL, "burst above the quota")
+
+
+def _check_parent(path: Path, text: str) -> None:
+    """v1: no quota above that of the group that bounds it, nor below one that it bounds."""
+    share = _share(path.parent, path.name, text)
+    if share is None:
+        return
+    for above in path.parent.parents:
+        bound = _share(above)
+        if bound is not None:
+            if share > bound:
+                raise OSError(errno.EINVAL, "above the parent's quota")
+            break
+    for below in path.parent.rglob("cpu.cfs_quota_us"):
+        bound = _share(below.parent)
+        if below != path.with_name("cpu.cfs_quota_us") and bound is not None and bound > share:
+            raise OSError(errno.EINVAL, "below a child's quota")
+
+
+def _share(directory: Path, name: str = "", text: str = "") -> float | None:
+    """Quota over period of a group, one of the two as given; None: no quota."""
+    files = [directory / "cpu.cfs_quota_us", directory / "cpu.cfs_period_us"]
+    if not files[0].exists():
+        return None
+    quota_us, period_us = (int(text if f.name == name else f.read_text()) for f in files)
+    return None if quota_us < 0 else quota_us / period_us
 
 
 def _device_line(before: str, device: str, said: str) -> str:
@@ -195,13 +252,14 @@ def isolation(
     version: Version,
     knobs: Iterable[Knob],
     write: Write,
-    pods: Iterable[str] = tuple(PODS),
+    pods: Iterable[str] = USUAL,
 ) -> Iterator[Isolation]:
     """One start of an agent over the tree."""
     journal = Journal(state, "k" * 32, fsync="never")
     journal.boot("b1", 1)
     made = Isolation(journal, knobs)
     made.follow(census(pods), layout(mount, version), write)
+    made.bound(-1, ROOM_US)
     try:
         yield made
     finally:

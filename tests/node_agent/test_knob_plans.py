@@ -24,6 +24,8 @@ each_knob = pytest.mark.parametrize(
     ("knob", "version"), FILES_KNOBS, ids=lambda one: getattr(one, "name", f"v{one}")
 )
 relaxed = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+FIGURES = {"extended_cpu": ("request", "limit", "moot"), "extended_memory": ("limit",)}
+"""What a knob finds by itself for a unit; the first is always there."""
 NUMBERS = st.one_of(
     st.integers(-2, 3), st.sampled_from([100, 1024, 4096, 50_000, 100_000, 250_000, 1 << 40])
 )
@@ -45,7 +47,13 @@ def texts(file: str) -> st.SearchStrategy[str]:
         return st.integers(0, 1000).map(str)
     if file == "memory.high":
         return st.one_of(st.just("max"), st.integers(0, 1 << 40).map(lambda n: str(n * 4096)))
-    if file in ("memory.min", "memory.low", "memory.soft_limit_in_bytes"):
+    if file == "memory.max":
+        return st.one_of(st.just("max"), st.integers(1, 1 << 40).map(lambda n: str(n * 4096)))
+    if file in ("memory.current", "memory.stat"):
+        return st.just("0" if file == "memory.current" else "active_file 0")
+    if file in (
+        "memory.min", "memory.low", "memory.soft_limit_in_bytes", "memory.limit_in_bytes",
+    ):  # fmt: skip
         return st.integers(0, 1 << 40).map(lambda n: str(n * 4096))
     if file in ("io.weight", "io.bfq.weight"):
         return st.integers(1, 1000).map("default {}".format)
@@ -77,7 +85,8 @@ def units(draw: st.DrawFn, knob: Knob, version: int) -> tuple[list[Found], dict[
         both = [{file: draw(texts(file)) for file in files} for _ in range(2)]
         now, before = (knob.values(version, raw, MACHINE) for raw in both)
         members.append(Found(place, at, now))
-        written = [key for key in before if key in now and key != "cpu.cfs_period_us"]
+        looked_at = ("cpu.cfs_period_us", "held")
+        written = [key for key in before if key in now and key not in looked_at]
         kept = {key: before[key] for key in written if draw(st.booleans())}
         if kept:
             originals[place] = kept
@@ -90,7 +99,10 @@ def asks(draw: st.DrawFn, knob: Knob) -> Ask:
     knobs = {name: draw(NUMBERS) for name in sorted(names)}
     ask = Ask(PLACES[0], knobs, draw(st.booleans()))
     never = knob.takes(ask) if ask.online else frozenset()
-    return Ask(ask.unit, {n: v for n, v in knobs.items() if n not in never}, ask.online)
+    named = FIGURES.get(knob.name, ())
+    figures = {name: draw(NUMBERS) for name in named if name == named[0] or draw(st.booleans())}
+    said = {name: value for name, value in knobs.items() if name not in never}
+    return Ask(ask.unit, said, ask.online, figures=figures)
 
 
 def online(originals: Mapping[str, Values]) -> dict[str, Values]:

@@ -16,6 +16,8 @@ from node_agent.actuators.knobs.block_io_limits import BlockIoLimits
 from node_agent.actuators.knobs.block_io_weight import BlockIoWeight
 from node_agent.actuators.knobs.cpu_bandwidth import CpuBandwidth
 from node_agent.actuators.knobs.cpu_shares import CpuShares
+from node_agent.actuators.knobs.extended_cpu import ExtendedCpu
+from node_agent.actuators.knobs.extended_memory import ExtendedMemory
 from node_agent.actuators.knobs.freeze import Freeze
 from node_agent.actuators.knobs.group_identity import GroupIdentity
 from node_agent.actuators.knobs.memory_protection import MemoryProtection
@@ -29,8 +31,10 @@ from schemas.records import IsolationSettings
 from tests.node_agent.isolation_trees import (
     BE,
     BE_POD,
+    JOB_POD,
     LS_POD,
     LSR_POD,
+    USUAL,
     FakeKernel,
     contents,
     isolation,
@@ -57,6 +61,7 @@ class Case:
     stands: dict[str, str]
     drift: str  # one of ``stands``, and what a stranger writes there
     foreign: str
+    pods: tuple[str, ...] = USUAL
 
 
 def pods(uids: str, **columns: list[int | None]) -> IsolationSettings:
@@ -68,6 +73,7 @@ def of(qos: str, **knobs: int) -> IsolationSettings:
 
 
 MIB = 1 << 20
+MEMORY_LIMIT: tuple[tuple[Version, str], ...] = ((1, "memory.limit_in_bytes"), (2, "memory.max"))
 PODS = pods("be ls", memory_min_bytes=[MIB, 8 * MIB], memory_low_bytes=[None, 16 * MIB + 1])
 PROTECTED = replace(PODS, tiers={"Burstable": {"memory_min_bytes": 8 * MIB}})
 CASES = [
@@ -209,6 +215,42 @@ CASES = [
         f"{BE_POD}/io.max", f"254:0 rbps=max wbps=5 riops=6 wiops=max\n{OTHER_DISK}",
     ),
     Case(
+        "extended_cpu_v1", ExtendedCpu(), 1, of("BE", extended_cpu=1),
+        {
+            f"{JOB_POD}/cpu.shares": "2048",
+            f"{JOB_POD}/cpu.cfs_quota_us": "200000",
+            f"{JOB_POD}/c1/cpu.shares": "1536",
+            f"{JOB_POD}/c1/cpu.cfs_quota_us": "150000",
+            f"{JOB_POD}/c2/cpu.shares": "512",
+            f"{JOB_POD}/c2/cpu.cfs_quota_us": "50000",
+        },
+        f"{JOB_POD}/c1/cpu.shares", "2", ("be", "job", "ls"),
+    ),
+    Case(
+        "extended_cpu_v2", ExtendedCpu(), 2, of("BE", extended_cpu=1),
+        {
+            f"{JOB_POD}/cpu.weight": "79",
+            f"{JOB_POD}/cpu.max": "200000 100000",
+            f"{JOB_POD}/c1/cpu.weight": "59",
+            f"{JOB_POD}/c1/cpu.max": "150000 100000",
+            f"{JOB_POD}/c2/cpu.weight": "20",
+            f"{JOB_POD}/c2/cpu.max": "50000 100000",
+        },
+        f"{JOB_POD}/c2/cpu.weight", "1", ("be", "job", "ls"),
+    ),
+    *(
+        Case(
+            f"extended_memory_v{version}", ExtendedMemory(), version, of("BE", extended_memory=1),
+            {
+                f"{JOB_POD}/{file}": str(72 * MIB),
+                f"{JOB_POD}/c1/{file}": str(64 * MIB),
+                f"{JOB_POD}/c2/{file}": str(8 * MIB),
+            },
+            f"{JOB_POD}/c2/{file}", str(128 * MIB), ("be", "job", "ls"),
+        )
+        for version, file in MEMORY_LIMIT
+    ),
+    Case(
         "freeze_v2", Freeze(), 2, pods("be", freeze=[1]),
         {f"{BE_POD}/cgroup.freeze": "1"}, f"{BE_POD}/cgroup.freeze", "0",
     ),
@@ -228,7 +270,7 @@ def test_settings_stand_twice_is_once_and_all_is_given_back(tmp_path: Path, case
     make_tree(mount, case.version)
     before = contents(mount)
     kernel = FakeKernel()
-    with isolation(tmp_path / "s", mount, case.version, [case.knob], kernel) as held:
+    with isolation(tmp_path / "s", mount, case.version, [case.knob], kernel, case.pods) as held:
         held.obey(case.settings)
         held.beat(0)
         after = contents(mount)
@@ -251,7 +293,9 @@ def test_drift_is_put_right_and_the_owners_new_value_is_given_back(
     mount = tmp_path / "cgroup"
     make_tree(mount, case.version)
     before = contents(mount)
-    with isolation(tmp_path / "s", mount, case.version, [case.knob], FakeKernel()) as held:
+    with isolation(
+        tmp_path / "s", mount, case.version, [case.knob], FakeKernel(), case.pods
+    ) as held:
         held.obey(case.settings)
         held.beat(0)
         (mount / case.drift).write_text(before[case.drift] + "\n")
@@ -280,7 +324,7 @@ def test_r10_killed_or_refused_at_every_write_the_way_back_is_known(
         error = errno.EACCES if how == "refused" else None
         kernel = FakeKernel(at, error, before=how == "before")
         try:
-            with isolation(state, mount, case.version, [case.knob], kernel) as held:
+            with isolation(state, mount, case.version, [case.knob], kernel, case.pods) as held:
                 held.obey(case.settings)
                 held.beat(0)
                 held.obey(NOTHING)
@@ -293,7 +337,9 @@ def test_r10_killed_or_refused_at_every_write_the_way_back_is_known(
             assert release_kept(at_mount, journal, [case.knob], FakeKernel()) == []
             journal.close()
         else:
-            with isolation(state, mount, case.version, [case.knob], FakeKernel()) as held:
+            with isolation(
+                state, mount, case.version, [case.knob], FakeKernel(), case.pods
+            ) as held:
                 held.beat(0)
         assert contents(mount) == before
         journal = Journal(state, "k" * 32, fsync="never")

@@ -15,10 +15,13 @@ from node_agent.actuators.online import GIVES
 from node_agent.actuators.subtree import WRITABLE
 from node_agent.cgroup.layout import Layout
 from node_agent.cli import KERNEL_BOOT, main
+from node_agent.containers import Amounts, Container
 from node_agent.disks import disks
+from node_agent.hold import Hold
 from node_agent.inventory import Census
-from node_agent.isolation import NOTHING, Isolation
+from node_agent.isolation import NOTHING, ROOM_US, Isolation
 from node_agent.journal import NAME, Journal
+from node_agent.originals import open_trees
 from node_agent.workbench.greedy import Greedy
 from node_agent.workbench.groups import Groups
 from schemas.records import Inventory, IsolationSettings, PodFact
@@ -34,6 +37,7 @@ EVERYTHING = IsolationSettings(
             "cpu_shares": 20, "io_weight": 10, "bvt": -1, "wmark_min_adj": 50,
             "io_read_iops": 5000, "io_write_iops": -1,
             "io_read_bytes_per_s": 100 * MIB, "io_write_bytes_per_s": 50 * MIB,
+            "extended_cpu": 1, "extended_memory": 1,
         },
     },
     pods=("job", "web"),
@@ -56,7 +60,7 @@ def groups() -> Iterator[Groups]:
     with real_groups() as made:
         web = made.pod("online", "web")
         made.make(f"{web}/c1")
-        made.pod("besteffort", "job")
+        made.make(f"{made.pod('besteffort', 'job')}/c1")
         quota(made, web, 60_000)
         quota(made, f"{web}/c1", 30_000)
         yield made
@@ -73,7 +77,10 @@ def quota(groups: Groups, group: str, quota_us: int) -> None:
 def census(groups: Groups) -> Census:
     pods = (PodFact("job", "job", qos="BE"), PodFact("web", "web", qos="LS"))
     paths = (f"{groups.be_root}/job", f"{groups.name}/online/web")
-    return Census(Inventory("n", 1, 2000, 1 << 30, pods=pods), paths, groups.be_root)
+    asked = Amounts(batch_cpu_milli=700, batch_memory_bytes=128 * MIB)
+    job = Container("1", f"{groups.be_root}/job/c1", "app", "app", asked, asked)
+    record = Inventory("n", 1, 2000, 1 << 30, pods=pods)
+    return Census(record, paths, groups.be_root, ((job,), ()))
 
 
 @contextmanager
@@ -83,6 +90,7 @@ def started(state: Path, groups: Groups, write: Write = os.write) -> Iterator[Is
     journal.boot("b", 1)
     isolation = Isolation(journal)
     isolation.follow(census(groups), groups.layout, write)
+    isolation.bound(-1, ROOM_US)
     try:
         yield isolation
     finally:
@@ -122,6 +130,7 @@ def test_all_that_this_kernel_has_is_set_kept_and_given_back(
         changed = {path for path in before if after[path] != before[path]}
         assert len(changed) >= 10 - len(left - ANOLIS)
         assert disks(), "this machine has a disk"
+        assert str(128 * MIB) in {after[path].strip() for path in changed}, "what the job asked for"
         path = min(changed)
         Path(path).write_text(before[path])
         isolation.beat(S)
@@ -158,6 +167,39 @@ def test_bandwidth_of_an_online_pod_and_its_container_is_really_raised(
         isolation.beat(2 * S)
         assert bandwidth(groups, web)[0] == 90_000
         assert isolation.release() == []
+
+
+def test_a_pods_own_quota_and_the_best_effort_roots_never_stand_in_each_others_way(
+    groups: Groups, tmp_path: Path
+) -> None:
+    asked = IsolationSettings(classes={"BE": {"extended_cpu": 1}})
+    container = groups.directory("cpu", f"{groups.be_root}/job/c1")
+    v2 = (container / "cpu.max").exists()
+
+    def own() -> str:
+        return (container / ("cpu.max" if v2 else "cpu.cfs_quota_us")).read_text().split()[0]
+
+    with started(tmp_path / "state", groups) as isolation:
+        journal = isolation._journal
+        hold = Hold(journal, use_idle=False, dry_run=False)
+        hold.trees = open_trees(groups.layout, groups.be_root)
+        isolation.obey(asked)
+        isolation.beat(0)
+        assert own() == "70000"
+        isolation.make_room(300, S)
+        assert hold.quota(300) == 300
+        isolation.bound(300, S)
+        isolation.beat(S)
+        assert own() == ("70000" if v2 else "-1")
+        assert hold.quota(1000) == 1000
+        isolation.bound(1000, S + ROOM_US)
+        isolation.beat(S + ROOM_US)
+        assert own() == "70000"
+        assert isolation.outcome() == ("applied", "")
+        assert (isolation.keeper.drift, hold.drift) == (0, 0)
+        assert hold.release() == isolation.release() == []
+        assert own() == ("max" if v2 else "-1")
+        hold.trees.close()
 
 
 def test_a_frozen_pod_stands_still_and_runs_again_when_it_is_let_go(

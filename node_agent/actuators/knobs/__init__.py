@@ -11,6 +11,8 @@ from node_agent.actuators.knobs.block_io_limits import BlockIoLimits
 from node_agent.actuators.knobs.block_io_weight import BlockIoWeight
 from node_agent.actuators.knobs.cpu_bandwidth import CpuBandwidth
 from node_agent.actuators.knobs.cpu_shares import CpuShares
+from node_agent.actuators.knobs.extended_cpu import ExtendedCpu
+from node_agent.actuators.knobs.extended_memory import ExtendedMemory
 from node_agent.actuators.knobs.freeze import Freeze
 from node_agent.actuators.knobs.group_identity import GroupIdentity
 from node_agent.actuators.knobs.memory_protection import MemoryProtection
@@ -20,6 +22,8 @@ from node_agent.actuators.knobs.page_cache import PageCache
 from node_agent.actuators.knobs.watermarks import Watermarks
 
 KNOBS: tuple[Knob, ...] = (
+    ExtendedMemory(),  # what a pod lacks from its birth comes first
+    ExtendedCpu(),
     GroupIdentity(),
     CpuShares(),
     CpuBandwidth(),

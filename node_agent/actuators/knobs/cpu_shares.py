@@ -21,4 +21,9 @@ class CpuShares(Numbers):
 
     def converted(self, version: int, value: int) -> int:
         shares = min(max(value, LEAST), MOST)
-        return shares if version == 1 else 1 + (shares - LEAST) * (WEIGHTS - 1) // (MOST - LEAST)
+        return shares if version == 1 else weight_of(shares)
+
+
+def weight_of(shares: int) -> int:
+    """cpu.weight for shares that the kernel takes, as runtimes convert it."""
+    return 1 + (shares - LEAST) * (WEIGHTS - 1) // (MOST - LEAST)
