@@ -17,20 +17,25 @@ import typer
 
 from node_agent import run_options as opt
 from node_agent.cgroup.paths import normal_group
+from node_agent.check.cli import check
 from node_agent.journal import Remembered, recall
-from node_agent.options import AcceptUnsigned, KeyFolder, MetricsHost, MetricsPort
-from node_agent.settings import KUBELET_DIR, Kubernetes, Settings, parse_period, to_wire
+from node_agent.options import AcceptUnsigned, KeyFolder, MetricsHost, MetricsPort, StateDir
+from node_agent.settings import (
+    DEFAULT_STATE_DIR,
+    KUBELET_DIR,
+    Kubernetes,
+    Settings,
+    parse_period,
+    to_wire,
+)
 from node_agent.undo import Undone, forget, undo
 from schemas.names import check_brokers, check_node_name
 from schemas.topics import PREFIX
 
-DEFAULT_STATE_DIR = Path("/var/lib/slackwater")
 KERNEL_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 app = typer.Typer(help="The agent of one machine: measure and obey.", no_args_is_help=True)
-StateDir = Annotated[
-    Path, typer.Option(help="Journal, lock and last policies; one a node, kept over restarts.")
-]
+app.command("check")(check)
 
 
 @app.callback()

@@ -15,6 +15,9 @@ AcceptUnsigned = Annotated[
     bool,
     typer.Option("--accept-unsigned", help="With --keys: believe what is unsigned too, for now."),
 ]
+StateDir = Annotated[
+    Path, typer.Option(help="Journal, lock and last policies; one a node, kept over restarts.")
+]
 MetricsHost = Annotated[str, typer.Option(help="Address of /metrics.")]
 MetricsPort = Annotated[
     int | None, typer.Option(min=0, max=65_535, help="Port of /metrics; 0: a free one.")

@@ -15,6 +15,7 @@ _UNITS_MS = {"ms": 1, "s": 1000}
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 KUBELET_DIR = "/var/lib/kubelet"
+DEFAULT_STATE_DIR = Path("/var/lib/slackwater")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ _WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _HERE = -100  # AT_FDCWD
 _OPENAT2 = 437  # one number on every architecture
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
-_HOW = struct.pack("=QQQ", _DIRECTORY, 0, _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)
+_STRICT = _NO_XDEV | _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH
 _LED_ASTRAY = (errno.ELOOP, errno.ENOTDIR, errno.EXDEV)
 
 
@@ -51,6 +51,7 @@ class Beneath:
         self._write = write
         self._mount = os.open(mount, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._device = os.fstat(self._mount).st_dev
+        self._over: tuple[Parts, ...] = ()  # groups that are mounted over themselves
 
     def close(self) -> None:
         """Give the descriptor back."""
@@ -79,9 +80,50 @@ class Beneath:
             os.close(descriptor)
 
     def _open(self, parts: Parts) -> int:
-        if _has_openat2():
+        if not _has_openat2():
+            return self._walk(parts)
+        for over in self._over:
+            if parts[: len(over)] == over:
+                return self._across(over, parts[len(over) :])
+        try:
             return _openat2(self._mount, "/".join(parts))
-        return self._walk(parts)
+        except OSError as error:
+            over = self._over_itself(parts) if error.errno == errno.EXDEV else ()
+            if not over:
+                raise
+        self._over = (*self._over, over)
+        return self._across(over, parts[len(over) :])
+
+    def _across(self, over: Parts, rest: Parts) -> int:
+        """Through a group that is mounted over itself, and on below it."""
+        base = _openat2(self._mount, "/".join(over), _NO_SYMLINKS | _NO_MAGICLINKS | _BENEATH)
+        if not rest:
+            return base
+        try:
+            return _openat2(base, "/".join(rest))
+        finally:
+            os.close(base)
+
+    def _over_itself(self, parts: Parts) -> Parts:
+        """The first group on the way over which the very same group is mounted; () for none.
+
+        So a container gets the best-effort root writable in a tree that is read-only. The entry in
+        the directory above has the inode of what lies below the mount.
+        """
+        for length in range(1, len(parts) + 1):
+            *above, name = parts[:length]
+            at = _openat2(self._mount, "/".join(above) or ".")
+            try:
+                mounted = os.stat(name, dir_fd=at, follow_symlinks=False)
+                with os.scandir(at) as entries:
+                    below = next((each.inode() for each in entries if each.name == name), 0)
+                crosses = _crosses(at, name)
+            finally:
+                os.close(at)
+            if crosses:
+                same = mounted.st_ino == below and mounted.st_dev == self._device
+                return parts[:length] if same else ()
+        return ()
 
     def _walk(self, parts: Parts) -> int:
         """Component by component: real directories of the same file system."""
@@ -140,9 +182,19 @@ def _has_openat2() -> bool:
     return True
 
 
-def _openat2(at: int, path: str) -> int:
+def _crosses(at: int, name: str) -> bool:
+    """Whether another mount begins at this entry."""
+    try:
+        os.close(_openat2(at, name))
+    except OSError as error:
+        return error.errno == errno.EXDEV
+    return False
+
+
+def _openat2(at: int, path: str, resolve: int = _STRICT) -> int:
     libc = _libc()
-    found: int = libc.syscall(_OPENAT2, at, os.fsencode(path), _HOW, len(_HOW))
+    how = struct.pack("=QQQ", _DIRECTORY, 0, resolve)
+    found: int = libc.syscall(_OPENAT2, at, os.fsencode(path), how, len(how))
     if found < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)

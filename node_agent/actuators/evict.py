@@ -134,13 +134,19 @@ def put_back(cpu: Subtree, brakes: Sequence[Brakes]) -> None:
 def _kill(trees: Sequence[Subtree], group: Parts, until_ns: int) -> bool:
     """Kill until nothing is left or the deadline; True when empty in every hierarchy."""
     while True:
+        not_ours = False
         for tree in trees:
             if tree.version == 2:
                 _kill_group(tree, group)
-            _kill_processes(tree, group)
+            try:
+                _kill_processes(tree, group)
+            except PermissionError:  # another user's, without CAP_KILL: `cgroup.kill` may have them
+                not_ours = True
         if all(_is_empty(tree, group) for tree in trees):
             return True
         if time.monotonic_ns() >= until_ns:
+            if not_ours:
+                raise PermissionError(errno.EPERM, "no CAP_KILL, and processes of other users")
             return False
         time.sleep(POLL_US / 1_000_000)
 

@@ -27,6 +27,7 @@ from tests.node_agent.hostile.kit import (
 )
 from tests.support import unavailable
 
+V1_ALONE = pytest.param(False, marks=pytest.mark.only_v1("as where there is v1 alone"))
 MOST_PROCESSES = 600  # of the bomb; the machine has other work
 # Forks until it may not, in every process, and again for each that dies.
 BOMB = """
@@ -45,8 +46,6 @@ def trees(layout: Layout, root: str, *, unified: bool) -> Iterator[tuple[Subtree
     """``unified`` False: as on a machine that has v1 alone."""
     cpu = layout.hierarchy("cpu")
     assert cpu is not None
-    if not unified and cpu.version == 2:
-        unavailable("the cpu controller is on v2: there is no v1 to kill in")
     one = Subtree(cpu.mount, cpu.version, root)
     two = None
     if unified and layout.unified is not None and layout.unified != cpu.mount:
@@ -97,7 +96,7 @@ async def test_a_group_of_threads_is_evicted_like_any_other(groups: Groups, tmp_
             assert ended(pid)
 
 
-@pytest.mark.parametrize("unified", [True, False])
+@pytest.mark.parametrize("unified", [True, V1_ALONE])
 def test_processes_deep_down_are_found(groups: Groups, *, unified: bool) -> None:
     groups.pod("besteffort", "batch")
     deep = f"{groups.be_root}/batch" + "/d" * 30
@@ -107,7 +106,7 @@ def test_processes_deep_down_are_found(groups: Groups, *, unified: bool) -> None
         assert ended(pid)
 
 
-@pytest.mark.parametrize("unified", [True, False])
+@pytest.mark.parametrize("unified", [True, V1_ALONE])
 def test_a_fork_bomb_dies_whole(groups: Groups, *, unified: bool) -> None:
     groups.pod("besteffort", "batch")
     limit_processes(groups, groups.be_root)
@@ -120,6 +119,7 @@ def test_a_fork_bomb_dies_whole(groups: Groups, *, unified: bool) -> None:
         assert not procs.read_text().split()
 
 
+@pytest.mark.only_v1("on v2 cgroup.kill needs no descriptors")
 def test_more_processes_than_descriptors_are_killed_all_the_same(groups: Groups) -> None:
     groups.pod("besteffort", "batch")
     limit_processes(groups, groups.be_root)
@@ -138,9 +138,9 @@ def test_more_processes_than_descriptors_are_killed_all_the_same(groups: Groups)
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.only_v1("one hierarchy only")
 def test_who_left_one_hierarchy_dies_by_the_other(groups: Groups) -> None:
-    if groups.layout.unified is None or groups.layout.kind == "v2":
-        unavailable("one hierarchy only")
+    assert groups.layout.unified is not None
     groups.pod("besteffort", "batch")
     groups.pod("online", "web")
     web = Path(groups.layout.unified, groups.name, "online/web/cgroup.procs")

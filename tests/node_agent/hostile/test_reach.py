@@ -29,6 +29,7 @@ from tests.node_agent.hostile.kit import (
     snapshot,
     write_inventory,
 )
+from tests.node_agent.jail import needs_util_linux
 from tests.node_agent.kernel import eventually
 from tests.support import unavailable
 
@@ -87,6 +88,7 @@ except UnsafePath:
 """
 
 
+@needs_util_linux
 def test_s4_an_online_group_mounted_over_a_best_effort_one_is_not_entered(groups: Groups) -> None:
     cpu = groups.layout.hierarchy("cpu")
     assert cpu is not None
