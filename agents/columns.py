@@ -46,6 +46,8 @@ _IDS = tuple(NODE_COLUMNS[n].id for n in NODE_WANTED) + tuple(POD_COLUMNS[n].id 
 _PLACE = {column_id: place for place, column_id in enumerate(_IDS)}
 _NODES = len(NODE_WANTED)
 _ROW = struct.Struct("<HHI")
+_ID = struct.Struct("<H")
+_LAST = max(_IDS)
 _PLANS_KEPT = 4096  # a fleet has some hundred; then all are made anew
 _plans: dict[tuple[bytes, int], Ints] = {}
 
@@ -71,6 +73,17 @@ def _plan_of(layout: bytes, pods: int) -> Ints:
     return plan
 
 
+def _read_part(layout: bytes) -> bytes:
+    """The directory without the columns at its end that nobody here reads.
+
+    What takes turns stands there: else a fleet would have some thousand directories more.
+    """
+    end = len(layout)
+    while end and _ID.unpack_from(layout, end - _ROW.size)[0] > _LAST:
+        end -= _ROW.size
+    return layout[:end]
+
+
 class Payloads:
     """One wave of samples: ``node`` [w, NODE_WANTED] with ``node_has``, pod columns by `pod`."""
 
@@ -79,7 +92,7 @@ class Payloads:
         distinct: list[Ints] = []
         which: list[int] = []
         for sample in samples:
-            key = (sample.layout, sample.pods)
+            key = (_read_part(sample.layout), sample.pods)
             place = places.get(key)
             if place is None:
                 place = places[key] = len(distinct)

@@ -112,6 +112,7 @@ class Sampler:
         self._machine_files = MachineSweep(
             self._machine, node_sources(layout), node_readers(self._machine), self.stats
         )
+        self.stats.of(memory_limits.NAME).essential = True
         self._kept = kept_signals(layout, period_ms)
         turns = self._pod_files.turns() | {
             name: POD_COLUMNS[name].every_ms

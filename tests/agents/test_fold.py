@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents import fold
+from agents import columns, fold
 from agents.columns import Payloads
 from agents.fold import rate_milli
 from agents.windows import SERIES
 from schemas import packed
-from schemas.columns import POD_COLUMNS
+from schemas.columns import POD_COLUMNS, SLOW_POD_COLUMNS
 from schemas.records import NodeSample
 from tests.agents.worlds import CAPACITY_MILLI, GIB, WARM, Node, World, best_effort, of, online
 
@@ -157,6 +157,28 @@ def test_columns_read_side_by_side_equal_columns_read_one_by_one(data: st.DataOb
         for v, h in zip(payloads.node[:, 0].tolist(), payloads.node_has[:, 0].tolist(), strict=True)
     ]
     assert busy == [value for value, _ in expected]
+
+
+def test_columns_that_nobody_reads_change_nothing_and_make_no_plan_of_their_own() -> None:
+    read = {"cpu_usage_us": [5, 6], "memory_used_bytes": [7, None], "runq_wait_us": [1, 2]}
+    wanted: dict[str, list[int | None]] = {name: [*values] for name, values in read.items()}
+    node: dict[str, int | None] = {"cpu_busy_us": 9, "be_cpu_quota_milli": -1}
+
+    def said(pod_columns: dict[str, list[int | None]]) -> packed.PackedSample:
+        sample = NodeSample("n", "0" * 32, "0" * 32, 1, 1, 0, 1000, 1, 2, node, pod_columns)
+        return packed.PackedSample(packed.encode(sample))
+
+    plain = said(wanted)
+    columns._plans.clear()
+    for name in SLOW_POD_COLUMNS:
+        payloads = Payloads([said({**wanted, name: [3, None]}), plain])
+        owner, place = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+        assert payloads.node[0].tolist() == payloads.node[1].tolist()
+        for column in range(len(columns.POD_WANTED)):
+            values, has = payloads.pod(column, owner, place)
+            assert values[:2].tolist() == values[2:].tolist()
+            assert has[:2].tolist() == has[2:].tolist()
+    assert len(columns._plans) == 1
 
 
 def test_the_first_second_of_a_new_pod_is_not_the_systems() -> None:

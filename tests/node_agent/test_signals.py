@@ -99,7 +99,6 @@ def test_node_memory() -> None:
     ],
 )
 def test_online_cpus_are_counted(data: bytes, cpus: int | None) -> None:
-    """IC-20, IC-19."""
     assert cpus_online.parse(data) == (cpus,)
 
 
@@ -219,8 +218,7 @@ def test_lists_side_by_side_and_apart_say_the_same() -> None:
     assert of_memory(2, b"anon 1\n" + apart.replace(b" 5", b""))[0] is None
 
 
-def test_working_set_is_never_below_0_and_says_when_a_part_is_missing() -> None:
-    """IC-7: what is charged may be less than what is told of the page cache."""
+def test_inactive_file_is_read_where_it_stands_last_and_absent_where_it_is_missing() -> None:
     inactive = memory_stat.line("total_inactive_file")
     assert inactive(b"total_cache 1\ntotal_inactive_file 1500") == (1500,)  # last, no newline
     assert inactive(b"total_cache 1\n") == (None,)

@@ -37,7 +37,6 @@ def read(reader: ClassCache) -> tuple[Value, ...] | None:
 
 
 def test_figures_are_sums_over_caches_whose_numbers_have_gaps(caches: Caches) -> None:
-    """IC-22: domains 0-7 and 16-23; the first reading of a counter is its base."""
     numbers = [*range(8), *range(16, 24)]
     for cache in numbers:
         caches.set("BE", f"mon_L3_{cache:02d}", "1000", "500", "400")
@@ -51,7 +50,6 @@ def test_figures_are_sums_over_caches_whose_numbers_have_gaps(caches: Caches) ->
 
 @pytest.mark.parametrize("word", ["Unavailable", "Error", "Unassigned"])
 def test_one_cache_that_does_not_say_makes_the_figure_absent(caches: Caches, word: str) -> None:
-    """IC-23."""
     caches.set("BE", "mon_L3_00", "1000", "500", "400")
     caches.set("BE", "mon_L3_01", "1000", "500", "400")
     reader = ClassCache(str(caches.root), "be")
