@@ -160,8 +160,11 @@ def test_columns_read_side_by_side_equal_columns_read_one_by_one(data: st.DataOb
 
 
 def test_columns_that_nobody_reads_change_nothing_and_make_no_plan_of_their_own() -> None:
-    read = {"cpu_usage_us": [5, 6], "memory_used_bytes": [7, None], "runq_wait_us": [1, 2]}
-    wanted: dict[str, list[int | None]] = {name: [*values] for name, values in read.items()}
+    wanted: dict[str, list[int | None]] = {
+        "cpu_usage_us": [5, 6],
+        "memory_used_bytes": [7, None],
+        "runq_wait_us": [1, 2],
+    }
     node: dict[str, int | None] = {"cpu_busy_us": 9, "be_cpu_quota_milli": -1}
 
     def said(pod_columns: dict[str, list[int | None]]) -> packed.PackedSample:

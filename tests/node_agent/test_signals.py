@@ -26,6 +26,7 @@ from node_agent.signals import (
     cpu_usage,
     cpus_online,
     memory_charge,
+    memory_limits,
     memory_stat,
     network,
     node_cpu,
@@ -307,7 +308,8 @@ def test_every_column_is_known_and_filled_once(tmp_path: Path) -> None:
     idle = cold_memory.of_machine(layout)
     assert idle is not None
     assert sorted(pods) == sorted(POD_COLUMNS)
-    assert sorted([*node, *idle.columns, "samples_dropped", "evictions"]) == sorted(NODE_COLUMNS)
+    node += [*idle.columns, *memory_limits.COLUMNS, "samples_dropped", "evictions"]
+    assert sorted(node) == sorted(NODE_COLUMNS)
 
 
 def test_columns_of_one_source_are_due_together_on_the_machine() -> None:
