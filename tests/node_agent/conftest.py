@@ -5,8 +5,13 @@ A test that asks for a fixture called ``groups`` is marked by that; any other sa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
+from node_agent.reflex import Reflex
+from node_agent.sampler import Sampler
 from tests.node_agent import kernel
 
 
@@ -30,3 +35,24 @@ def _asks_for_groups(item: pytest.Item) -> bool:
 def _marked(request: pytest.FixtureRequest) -> None:
     """Control groups are for marked tests only: an unmarked one would never run on cgroup v2."""
     kernel.allowed(marked=request.node.get_closest_marker("kernel") is not None)
+
+
+@pytest.fixture(autouse=True)
+def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What keeps descriptors open is closed with its test, or those of a whole run add up."""
+    made: list[Sampler | Reflex] = []
+
+    def tracked(cls: type[Sampler | Reflex]) -> None:
+        begin: Any = cls.__init__
+
+        def init(self: Sampler | Reflex, *args: object, **options: object) -> None:
+            begin(self, *args, **options)
+            made.append(self)
+
+        monkeypatch.setattr(cls, "__init__", init)
+
+    tracked(Sampler)
+    tracked(Reflex)
+    yield
+    for one in reversed(made):
+        one.close()

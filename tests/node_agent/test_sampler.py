@@ -166,8 +166,9 @@ def test_descriptors_that_others_took_are_done_without(tmp_path: Path) -> None:
     many = [full.sweep() for _ in range(8)][-1]
     full.sampler.close()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    in_use = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
-    resource.setrlimit(resource.RLIMIT_NOFILE, (in_use + 14, hard))
+    used = {int(path.name) for path in Path("/proc/self/fd").iterdir()}
+    free = [number for number in range(len(used) + 20) if number not in used]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[14], hard))
     try:
         few = [machine.sweep() for _ in range(8)]
     finally:

@@ -304,6 +304,7 @@ def test_every_column_is_known_and_filled_once(tmp_path: Path) -> None:
     node += [c for s in BEST_EFFORT_SIGNALS for source in s.SOURCES for c in source.columns]
     files = NodeFiles(str(tmp_path), Descriptors(0))
     node += [c for reader in node_readers(files) for c in reader.columns]
+    node += memory_limits.COLUMNS
     layout = Layout(str(tmp_path), {"memory": Hierarchy(2, str(tmp_path))}, None)
     idle = cold_memory.of_machine(layout)
     assert idle is not None
