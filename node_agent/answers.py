@@ -14,12 +14,11 @@ from typing import Literal
 from node_agent.journal import Journal
 from node_agent.journal_text import Line
 from node_agent.lease import NodeLease, Verdict, order_of
-from schemas.records import Ack, Command, Decider
+from schemas.records import Ack, Command, Decider, Outcome
 
 log = logging.getLogger(__name__)
 Source = Literal["command", "local"]
 NO_CPUSET = "no_actuator:cpuset"  # CPUs were named and the quota holds instead
-Outcome = Literal["applied", "refused", "local", "failed", "duplicate"]
 
 
 class Answers:
@@ -86,10 +85,15 @@ class Answers:
         return self.outcome(command, verdict.outcome, verdict.reason)
 
     def outcome(
-        self, command: Command, outcome: Outcome, reason: str, pods: tuple[str, ...] = ()
+        self,
+        command: Command,
+        outcome: Outcome,
+        reason: str,
+        pods: tuple[str, ...] = (),
+        more: Line | None = None,
     ) -> Ack:
-        """What became of a central command."""
-        self._note(self._line(command, "command", outcome, reason, pods))
+        """What became of a central command; ``more`` is for the journal alone."""
+        self._note(self._line(command, "command", outcome, reason, pods) | (more or {}))
         ack = Ack(
             node=self._lease.node,
             boot=self._boot,

@@ -68,6 +68,7 @@ def run(
     metrics_host: MetricsHost = "127.0.0.1",
     cpu_idle: opt.CpuIdle = True,
     dry_run: opt.DryRun = False,
+    cri_socket: opt.CriSocket = None,
     keys: KeyFolder = None,
     accept_unsigned: AcceptUnsigned = False,
 ) -> None:
@@ -91,6 +92,7 @@ def run(
         metrics_host=metrics_host,
         use_idle=cpu_idle,
         dry_run=dry_run,
+        cri_socket=cri_socket,
         keys=keys,
         accept_unsigned=accept_unsigned,
     )  # fmt: skip

@@ -18,7 +18,6 @@ from node_agent.actuators.knobs import KNOBS
 from node_agent.actuators.knobs.extended_cpu import ExtendedCpu
 from node_agent.actuators.online import name_online
 from node_agent.actuators.roster import BEST_EFFORT, Roster, roster
-from node_agent.answers import Outcome
 from node_agent.cgroup.layout import Layout
 from node_agent.cgroup.paths import strictly_inside
 from node_agent.disks import disks
@@ -26,7 +25,7 @@ from node_agent.inventory import Census
 from node_agent.journal import Journal
 from node_agent.keeper import Asks, Keeper
 from node_agent.surfaces import HIERARCHIES, close_surfaces, open_surfaces
-from schemas.records import IsolationSettings
+from schemas.records import IsolationSettings, Outcome
 
 NO_ACTUATOR, NO_GROUP, NOT_FOR_ONLINE, FAILED = (
     "no_actuator", "no_group", "not_for_online", "failed",

@@ -27,6 +27,7 @@ MAX_BYTES = 4 << 20
 READ_BYTES = 8 * MAX_BYTES  # no agent writes as much
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 COMMANDS_KEPT = 1024
+BEGUN = ("started", "handed_over")  # outcomes of a command that will be answered once more
 SYNCED = frozenset({"boot", "original", "intent", "released", "standing", "kept", "returned"})
 Fsync = Literal["acts", "always", "never"]
 
@@ -257,6 +258,9 @@ def _forget_kernel(state: Remembered) -> None:
     state.kept.clear()
     state.in_force_milli = None
     state.evicted_mono_us = None
+    for line in state.commands.values():  # who was on his way out then is not on this machine
+        if line["outcome"] in BEGUN or line["kind"] == "intent":
+            line.update(kind="command", outcome="failed", reason="interrupted")
 
 
 def _fold_command(state: Remembered, line: Line) -> None:

@@ -17,7 +17,8 @@ import msgspec
 import orjson
 
 from node_agent.actuators.beneath import safe_parts
-from schemas.records import Decider
+from node_agent.executors.way import Executor
+from schemas.records import Decider, Outcome
 
 Line = dict[str, Any]
 ITSELF = "."  # the best-effort root, in place of a group below it
@@ -78,11 +79,16 @@ class _Command(msgspec.Struct):
     in_force_milli: int
     granted_milli: int | None
     pods: list[str]
-    outcome: Literal["applied", "refused", "local", "failed", "duplicate"]
+    outcome: Outcome
     reason: str
     dry_run: bool
     boot: str
     mono_us: int
+    way: Executor = "kill"
+    wait_ms: int = 0
+    kills: bool = True
+    since_us: int = 0
+    left: dict[str, int] = {}
 
 
 class _InForce(msgspec.Struct):

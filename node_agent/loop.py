@@ -20,6 +20,7 @@ from node_agent import originals
 from node_agent.authentic import NOBODY_CHECKED, Authentic
 from node_agent.cgroup.layout import Layout
 from node_agent.discovery import Discovery
+from node_agent.executors.cri import Runtime
 from node_agent.inbox import HISTORY_MS, Deliver, Reader
 from node_agent.inventory import Census, InventoryError
 from node_agent.journal import Journal
@@ -64,7 +65,11 @@ class Said:
     history: bool
 
 
-Item = Said | Lease | Beat | None
+class Look:
+    """An eviction that has begun is to be looked after."""
+
+
+Item = Said | Lease | Beat | Look | None
 """One thing for the hands; None ends them."""
 
 
@@ -89,6 +94,8 @@ class NodeAgent:
             mono_us=self.mono_us,
             use_idle=settings.use_idle,
             dry_run=settings.dry_run,
+            runtime=Runtime(settings.cri_socket),
+            wake=self._look_in,
         )
         self.reflex = Reflex(self.sampler, self.obey, self.mono_us, self._tell, self._extra_beat)
         self._law = LocalLaw(settings.node)
@@ -158,6 +165,7 @@ class NodeAgent:
         self._journal.close()
         if self._trees is not None:
             self._trees.close()
+        self.obey.evictions.close()
         self.obey.isolation.close()
         os.close(self._lock)
 
@@ -196,7 +204,7 @@ class NodeAgent:
     def _measure(self, *, extra: bool = False) -> list[Command] | None:
         """One period: sweep, send, fold; None when there was nothing to fold."""
         self.sampler.samples_dropped = self.outbox.spool.samples_dropped
-        self.sampler.evictions = self.obey.evicted_pods
+        self.sampler.evictions = self.obey.evictions.evicted_pods
         try:
             sample = self.sampler.sweep(extra=extra)
         except InventoryError as error:
@@ -268,6 +276,14 @@ class NodeAgent:
                 log.error("original of %s not restored: %s", other, reason)
             trees.close()
 
+    def _look_in(self, ms: int) -> None:
+        """Soon, among the other items; hands that have enough look at the next beat."""
+        asyncio.get_running_loop().call_later(ms / 1000, self._look)
+
+    def _look(self) -> None:
+        if not self._queue.full():
+            self._queue.put_nowait(Look())
+
     def _offer(self, beat: Beat) -> None:
         """To the hands, without waiting; hands that far behind have beats enough."""
         if self._queue.full():
@@ -282,6 +298,8 @@ class NodeAgent:
                 self._tell(await self.obey.command(item.command, history=item.history))
             elif isinstance(item, Lease):
                 self._tell(self.obey.renewed(item))
+            elif isinstance(item, Look):
+                self._tell(await self.obey.step())
             else:
                 self._tell(await self.obey.beat(item.commands))
 

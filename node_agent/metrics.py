@@ -237,7 +237,7 @@ TABLE: tuple[Row, ...] = (
         "counter",
         "Pods killed here.",
         (),
-        lambda a: _one(a.obey.evicted_pods),
+        lambda a: _one(a.obey.evictions.evicted_pods),
     ),
 )
 

@@ -7,19 +7,18 @@ acks for the loop to publish. Nothing here waits for Kafka.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from agents import machine, reflex
 from agents.cpuset import Pins, without
 from agents.isolation import columns
-from node_agent import originals
-from node_agent.actuators import cpu_quota, evict, pods
+from node_agent.actuators import cpu_quota
 from node_agent.actuators.failure import REFUSALS, reason_of
-from node_agent.actuators.subtree import BE_ROOT
-from node_agent.answers import NO_CPUSET, Answers, Outcome, Source
+from node_agent.answers import NO_CPUSET, Answers
+from node_agent.evictions import Evictions
+from node_agent.executors.cri import Runtime
 from node_agent.hold import Hold
 from node_agent.inventory import Census
 from node_agent.inventory_cpus import MILLI_PER_CPU
@@ -28,20 +27,10 @@ from node_agent.journal import Journal
 from node_agent.lease import NO_ACT, REFLEX, NodeLease, Target, order_of
 from node_agent.originals import Trees
 from schemas.policy import Policy
-from schemas.records import Ack, Command, Lease, PodFact
+from schemas.records import Ack, Command, Lease, Outcome, PodFact
 
-RETRY_US = 30_000_000  # an eviction that failed is tried again for so long
+SAY_AGAIN_US = 30_000_000  # what isolation leaves out is said at most so often
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Unfinished:
-    """An eviction that the kernel or the deadline stopped half-way."""
-
-    command: Command
-    source: Source
-    pods: tuple[str, ...]
-    since_mono_us: int
 
 
 class Obey:
@@ -56,33 +45,49 @@ class Obey:
         mono_us: Callable[[], int],
         use_idle: bool = True,
         dry_run: bool = False,
+        runtime: Runtime | None = None,
+        wake: Callable[[int], None] = lambda _ms: None,
     ) -> None:
+        """``wake``: asks for a `step` in so many milliseconds, sooner than the next beat."""
         self.facts: Mapping[str, PodFact] = {}
         self.paths: Mapping[str, str] = {}
         self.lease = lease
         self.answers = Answers(boot, journal, lease, mono_us, dry_run)
         self.hold = Hold(journal, use_idle=use_idle, dry_run=dry_run)
         self.isolation = Isolation(journal, dry_run=dry_run)
-        self.kernel_refusals = 0
-        self.evicted_pods = 0
-        self._journal = journal
+        self.evictions = Evictions(
+            journal,
+            self.answers,
+            lease,
+            self.isolation,
+            mono_us,
+            Runtime() if runtime is None else runtime,
+            wake,
+            dry_run=dry_run,
+        )
+        self._write_refusals = 0
         self._owned = Pins()
         self._mono_us, self._dry_run = mono_us, dry_run
         self._owed: Command | None = None  # accepted, but the kernel has not taken it yet
         self._owed_said = False  # its failure was acked
         self._last_failure = ""
-        self._unfinished: _Unfinished | None = None
         self._isolated: tuple[Outcome, str] = ("applied", "")  # what was said last of isolation
         self._isolated_us = 0
         self._judged: Policy | None = None  # the policy that `_off` was found for
         self._off = False
-        self._killing = False
+
+    @property
+    def kernel_refusals(self) -> int:
+        """Writes and kills that the kernel refused."""
+        return self._write_refusals + self.evictions.kernel_refusals
 
     def follow(self, census: Census, trees: Trees | None) -> None:
         """The pods now, and the best-effort subtree (None: there is none)."""
         self.facts = {pod.uid: pod for pod in census.record.pods}
         self.paths = {pod.fact.uid: pod.group for pod in census.pods()}
         self.hold.trees = trees
+        self.evictions.facts, self.evictions.paths = self.facts, self.paths
+        self.evictions.trees = trees
         self._owned = machine.pins(machine.of(census.record, census.record.pods))
 
     async def command(self, command: Command, *, history: bool = False) -> list[Ack]:
@@ -97,7 +102,7 @@ class Obey:
         if history and again:
             return []
         if verdict.evict:
-            return await self._evict(command, "command", verdict.evict)
+            return self._held(await self.evictions.order(command, "command", verdict.evict))
         if verdict.outcome != "applied" or verdict.reason in NO_ACT:
             return [self.answers.verdict(command, verdict)]
         if command.decider == "isolate":
@@ -121,7 +126,8 @@ class Obey:
             for command in commands:
                 if command.decider == "evict_memory":  # for CPU a node kills by order only
                     acks += await self._local_evict(command)
-        return acks + self.enforce() + await self._finish() + self._hold_isolation()
+        acks += self.enforce() + await self.step()
+        return acks + self._hold_isolation()
 
     def reflex(self, uid: str, terms: Mapping[str, int]) -> list[Ack]:
         """An online pod is held up: best-effort work is cut at once, where there is any to cut.
@@ -133,7 +139,7 @@ class Obey:
         if before is None or policy is None or before <= lease.floor():
             return []
         lease.on_reflex(reflex.cut(before, lease.floor(), policy.reflex), self._mono_us())
-        if self._killing:
+        if self.evictions.killing:
             return []
         said = dict(terms, before_milli=before)
         return [
@@ -198,7 +204,7 @@ class Obey:
         now_us = self._mono_us()
         self._turn_isolation(now_us)
         now = self.isolation.outcome()
-        quiet = self._mono_us() - self._isolated_us < RETRY_US
+        quiet = self._mono_us() - self._isolated_us < SAY_AGAIN_US
         if self.isolation.settings is None or now == self._isolated or quiet:
             return []
         self._isolated, self._isolated_us = now, self._mono_us()
@@ -234,7 +240,7 @@ class Obey:
         try:
             bound = self.hold.bind(cpus)
         except REFUSALS as error:
-            self.kernel_refusals += 1
+            self._write_refusals += 1
             return (), reason_of(error)
         return bound, "" if bound else NO_CPUSET
 
@@ -245,89 +251,23 @@ class Obey:
     async def _local_evict(self, command: Command) -> list[Ack]:
         verdict = self.lease.on_local_evict(command, self._mono_us(), self.facts)
         if verdict.evict:
-            return await self._evict(command, "local", verdict.evict)
+            return self._held(await self.evictions.order(command, "local", verdict.evict))
         if verdict.reason == "cool_down":
             return []
         return [self.answers.own("evict_memory", "local", verdict.reason, dry_run=command.dry_run)]
 
-    async def _evict(self, command: Command, source: Source, uids: tuple[str, ...]) -> list[Ack]:
-        """Kill the pods one after the other; those whose group is empty stand in the ack."""
-        trees = self.hold.trees
-        if trees is None:
-            return [self._evicted(command, source, (), "no_best_effort_group")]
-        try:
-            victims = [
-                pods.best_effort_pod(uid, self.facts, self.paths, trees.root) for uid in uids
-            ]
-        except pods.NotAVictim as error:
-            return [self._evicted(command, source, (), error.reason)]
-        if self._dry_run:
-            return [self._evicted(command, source, (), "dry_run")]
-        try:
-            self.answers.intent(command, source, uids)
-        except OSError as error:
-            return [self._evicted(command, source, (), reason_of(error))]
-        gone: list[str] = []
-        reason = ""
-        for victim in victims:
-            self.isolation.let_go(f"{trees.root}/{'/'.join(victim.group)}")
-            self._killing = True
-            try:
-                done = await asyncio.to_thread(self._kill, trees, victim)
-            except REFUSALS as error:
-                reason = reason_of(error)
-                self.kernel_refusals += 1
-                break
-            finally:
-                self._killing = False
-            if not done.empty:
-                reason = "still_populated"
-                break
-            gone.append(victim.uid)
-        self.evicted_pods += len(gone)
-        left = tuple(uid for uid in uids if uid not in gone)
-        since = self._unfinished.since_mono_us if self._unfinished else self._mono_us()
-        self._unfinished = _Unfinished(command, source, left, since) if left else None
-        return [self._evicted(command, source, tuple(gone), reason), *self.enforce()]
+    async def step(self) -> list[Ack]:
+        """Look after the evictions that have begun."""
+        return self._held(await self.evictions.step())
 
-    def _evicted(self, command: Command, source: Source, gone: tuple[str, ...], reason: str) -> Ack:
-        """The ack: applied (or local) without a reason, failed or refused with one."""
-        nothing_tried = reason and not gone and self._unfinished is None
-        if source == "local":
-            failed = bool(reason) and reason != "dry_run"
-            return self.answers.local_eviction(
-                command, "failed" if failed else "local", reason, gone
-            )
-        if reason == "dry_run" or not reason:
-            return self.answers.outcome(command, "applied", reason, gone)
-        return self.answers.outcome(command, "refused" if nothing_tried else "failed", reason, gone)
-
-    def _kill(self, trees: Trees, victim: pods.BestEffortPod) -> evict.Evicted:
-        """In a worker thread: originals first, then lift, kill, wait, put back."""
-        todo = evict.plan(trees.cpu.version, victim, evict.observe(trees.cpu, victim))
-        kept = originals.quotas(self._journal, trees.root)
-        for found in todo.lift:
-            if found.quota is not None and found.group not in kept:
-                originals.keep_quotas(self._journal, trees.root, [found.quota])
-            root = found.group == BE_ROOT
-            if root and found.idle and originals.idle(self._journal, trees.root) is None:
-                originals.keep_idle(self._journal, trees.root, found.idle)
-        return evict.apply(trees.cpu, trees.unified, todo)
-
-    async def _finish(self) -> list[Ack]:
-        """The rest of an eviction that failed; given up after `RETRY_US`."""
-        rest = self._unfinished
-        if rest is None:
-            return []
-        left = tuple(uid for uid in rest.pods if uid in self.facts)
-        if not left or self._mono_us() - rest.since_mono_us > RETRY_US:
-            self._unfinished = None
-            return []
-        return await self._evict(rest.command, rest.source, left)
+    def _held(self, acks: list[Ack]) -> list[Ack]:
+        """After an act on pods the bound is looked at: a kill lifts it for a moment."""
+        acted = any(ack.outcome != "refused" for ack in acks)
+        return acks + self.enforce() if acted else acks
 
     def _refused(self, reason: str, target: Target) -> list[Ack]:
         """The kernel said no: said once, tried again each period."""
-        self.kernel_refusals += 1
+        self._write_refusals += 1
         said, self._last_failure = reason == self._last_failure, reason
         if not said:
             log.warning("the kernel refuses what is decided: %s; tried again each period", reason)

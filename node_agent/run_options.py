@@ -30,6 +30,10 @@ FloorMilli = Annotated[
 CpuIdle = Annotated[
     bool, typer.Option(help="Run best-effort groups as SCHED_IDLE where the kernel can.")
 ]
+CriSocket = Annotated[
+    Path | None,
+    typer.Option(help="Container runtime's socket; default: a usual one, where it is there."),
+]
 DryRun = Annotated[bool, typer.Option(help="Measure, decide, ack; write nothing.")]
 
 Kubepods = Annotated[

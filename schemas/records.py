@@ -29,6 +29,11 @@ Decider = Literal[
 ]  # fmt: skip
 
 
+Outcome = Literal[
+    "applied", "refused", "local", "failed", "duplicate", "started", "handed_over",
+]  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class NodeSample:
     """One node, one period: raw counters and levels (`schemas.columns`), never rates.
@@ -112,14 +117,18 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """What a node did: with a command, or by itself (``outcome`` local), and what it read back."""
+    """What a node did: with a command, or by itself (``outcome`` local), and what it read back.
+
+    An eviction that leaves a pod time to end is acked twice: ``started``, or ``handed_over`` where
+    the bridge is to ask the Eviction API for ``pods``, and what became of it.
+    """
 
     node: str
     boot: str
     seq: Int64
     mono_us: Int64
     decider: Decider
-    outcome: Literal["applied", "refused", "local", "failed", "duplicate"]
+    outcome: Outcome
     command_id: str = ""
     incarnation: Int64 = 0
     offset: Int64 = -1

@@ -92,9 +92,9 @@ TOPICS: tuple[Topic, ...] = (
         "node",
         (records.Ack,),
         ("node",),
-        ("worker",),
+        ("worker", "bridge"),
         6 * HOUR_MS,
-        "What was applied, read back, refused and why; what a node did by itself.",
+        "What was applied, refused and why; what a node did by itself, or hands to the bridge.",
         side=True,
     ),
     Topic(

@@ -34,6 +34,7 @@ SAID = (
     "commands", "capacity", "reservations", "signals", "decisions", "fleet", "dead-letters",
 )  # fmt: skip
 BATCH = 1_000
+EFFECTS = ("applied", "started", "handed_over")  # outcomes of a command that did something
 EXAMPLES = 5
 Said = tuple[str, bytes, bytes]  # topic, key, value
 
@@ -352,14 +353,22 @@ def _cut_at(records: list[Any], cuts: list[int]) -> Iterator[list[Any]]:
 def _journal(path: Path, verdict: Verdict) -> None:
     """No command had effect twice on a node, and none after a later one."""
     applied: Counter[str] = Counter()
+    begun: set[str] = set()
     newest: dict[str, list[int]] = {}
     for raw in path.read_bytes().splitlines():
         try:
             line = orjson.loads(raw)
         except orjson.JSONDecodeError:
             continue  # a torn last line
-        if line.get("kind") != "command" or line.get("outcome") != "applied" or not line.get("id"):
+        if line.get("kind") != "command" or not line.get("id"):
             continue
+        if line.get("outcome") not in EFFECTS:
+            continue
+        if line["outcome"] == "applied" and line["id"] in begun:
+            begun.discard(line["id"])  # what became of an effect that was counted when it began
+            continue
+        if line["outcome"] != "applied":
+            begun.add(line["id"])
         applied[line["id"]] += 1
         order = [line["incarnation"], line["offset"]]
         if order < newest.setdefault(line["decider"], order):

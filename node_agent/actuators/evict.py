@@ -1,9 +1,10 @@
 """Killing one best-effort pod: lift the brakes, kill the group, wait until it is empty.
 
-`node_agent.obey` calls `apply` in a worker thread. A process dies only when it gets to run: that
-takes 0.9 s at a quota of 1 ms (5 ms without), and seconds where idle or a low weight starves it on
-a busy machine. So quota, idle and weight are lifted on the best-effort root and on the pod first
-and put back after. Unit of the kill is the pod's group with all groups under it:
+`node_agent.evictions` calls `apply` in a worker thread, and `terminate` where there is time. A
+process dies only when it gets to run: that takes 0.9 s at a quota of 1 ms (5 ms without), and
+seconds where idle or a low weight starves it on a busy machine. So quota, idle and weight are
+lifted on the best-effort root and on the pod first and put back after. Unit of the kill is the
+pod's group with all groups under it:
 `cgroup.kill` where a v2 hierarchy holds the group, and SIGKILL through pidfds for what is left in
 a v1 hierarchy. A pidfd is opened before membership is read again, so a recycled id is never hit.
 """
@@ -101,6 +102,28 @@ def apply(
     return Evicted(len(found), empty, (time.monotonic_ns() - started) // 1000)
 
 
+def terminate(cpu: Subtree, unified: Subtree | None, todo: EvictPlan) -> int:
+    """Ask the pod's processes to end; how many there are. Its own brakes are lifted for good.
+
+    Those above it stay: they hold all best-effort work, and ending may take its time. Raises
+    ActuatorFailed.
+    """
+    mine = todo.pod.group
+    trees = [tree for tree in {id(t): t for t in (unified, cpu)}.values() if tree is not None]
+    try:
+        lift(cpu, [found for found in todo.lift if found.group[: len(mine)] == mine])
+        for tree in trees:
+            _signal_processes(tree, mine, signal.SIGTERM)
+        return len(set().union(*(tree.processes(mine) for tree in trees)))
+    except OSError as error:
+        raise ActuatorFailed("evict", error) from error
+
+
+def is_empty(cpu: Subtree, unified: Subtree | None, pod: BestEffortPod) -> bool:
+    """Whether nothing of the pod runs any more."""
+    return all(_is_empty(tree, pod.group) for tree in (cpu, unified) if tree is not None)
+
+
 def lift(cpu: Subtree, brakes: Sequence[Brakes]) -> None:
     """No quota and a usual weight for these groups, top-down; one that is gone is skipped."""
     for found in brakes:
@@ -139,7 +162,7 @@ def _kill(trees: Sequence[Subtree], group: Parts, until_ns: int) -> bool:
             if tree.version == 2:
                 _kill_group(tree, group)
             try:
-                _kill_processes(tree, group)
+                _signal_processes(tree, group, signal.SIGKILL)
             except PermissionError:  # another user's, without CAP_KILL: `cgroup.kill` may have them
                 not_ours = True
         if all(_is_empty(tree, group) for tree in trees):
@@ -160,17 +183,17 @@ def _kill_group(tree: Subtree, group: Parts) -> None:
             raise
 
 
-def _kill_processes(tree: Subtree, group: Parts) -> None:
-    """SIGKILL to each process of the group; one of a foreign pid namespace shows as 0.
+def _signal_processes(tree: Subtree, group: Parts, number: signal.Signals) -> None:
+    """To each process of the group; one of a foreign pid namespace shows as 0.
 
     So many at a time, for a tenant may have more processes than the agent may have descriptors.
     """
     found = sorted(tree.processes(group) - {0, 1, os.getpid()})
     for at in range(0, len(found), AT_ONCE):
-        _kill_some(tree, group, found[at : at + AT_ONCE])
+        _signal_some(tree, group, found[at : at + AT_ONCE], number)
 
 
-def _kill_some(tree: Subtree, group: Parts, pids: Sequence[int]) -> None:
+def _signal_some(tree: Subtree, group: Parts, pids: Sequence[int], number: signal.Signals) -> None:
     held: dict[int, int] = {}
     try:
         for pid in pids:
@@ -180,7 +203,7 @@ def _kill_some(tree: Subtree, group: Parts, pids: Sequence[int]) -> None:
                 continue
         for pid in tree.processes(group) & held.keys():
             try:
-                signal.pidfd_send_signal(held[pid], signal.SIGKILL)
+                signal.pidfd_send_signal(held[pid], number)
             except ProcessLookupError:
                 continue
     finally:

@@ -98,6 +98,16 @@ class Subtree:
                 return False
             raise
 
+    def identity(self, group: Parts) -> int | None:
+        """Another group made under the same path has another one; None: there is none."""
+        try:
+            with self._open(group) as directory:
+                return os.fstat(directory).st_ino
+        except OSError as error:
+            if error.errno in GONE:
+                return None
+            raise
+
     def read(self, group: Parts, file: str) -> str | None:
         """The file's text, stripped; None where the group or the file does not exist."""
         try:

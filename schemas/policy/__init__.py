@@ -4,7 +4,7 @@ Read from YAML by `parse`, strictly; `digest` names a policy in every decision. 
 are the field defaults of the sections, written out in `agents/policies/default.yaml`.
 """
 
-from schemas.policy.acting import Reflex
+from schemas.policy.acting import Eviction, Reflex
 from schemas.policy.document import BY_NODE, PER_NODE, NodeEntry, Policy, digest
 from schemas.policy.drop_ins import merged
 from schemas.policy.isolation import (
@@ -75,6 +75,7 @@ __all__ = [
     "ElasticQuota",
     "EvictCpu",
     "EvictMemory",
+    "Eviction",
     "ExtendedResources",
     "GroupIdentity",
     "Interference",

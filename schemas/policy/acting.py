@@ -1,15 +1,15 @@
-"""Sections of the policy on how a node acts: at once, by itself, between two samples.
+"""Sections of the policy on how a node acts: between two samples, and when a pod has to go.
 
-Read by `schemas.policy.document`; `node_agent.reflex` takes the values as they are.
+Read by `schemas.policy.document`; `node_agent.reflex` and `node_agent.evictions` take the values.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from schemas.policy.units import Milli, Part, Percent, Permille, PositiveMs
+from schemas.policy.units import Milli, Ms, Part, Percent, Permille, PositiveMs
 
 
 class Reflex(Part, frozen=True):
@@ -23,3 +23,15 @@ class Reflex(Part, frozen=True):
     least_milli: Milli = 50  # best-effort work that uses less is not the cause
     keep_percent: Percent = 25  # of the bound in force, at each cut; never below the floor
     hold_ms: PositiveMs = 3_000  # after the last cut nothing is raised
+
+
+class Eviction(Part, frozen=True):
+    """Who ends a pod that is ordered out, and how long it may take to end by itself.
+
+    Memory's last gate always kills at once.
+    """
+
+    executor: Literal["auto", "kill", "cri", "api"] = "auto"
+    grace_ms: Ms = 10_000  # asked for CPU; then it is killed
+    memory_grace_ms: Ms = 0  # asked for memory, which the pod holds until it ends
+    api_kill_after_ms: Ms = 0  # handed to the bridge and still there: killed; 0: never

@@ -35,6 +35,13 @@ def check(policy: Policy, source: str) -> None:
             f"{source}: loop.command_ttl_ms is {loop.command_ttl_ms}; allowed: at least three "
             f"ticks, {3 * loop.tick_ms}"
         )
+    for key in ("grace_ms", "memory_grace_ms"):
+        grace_ms = getattr(policy.eviction, key)
+        if grace_ms >= loop.command_ttl_ms:
+            raise BadPolicy(
+                f"{source}: eviction.{key} is {grace_ms}; allowed: less than loop.command_ttl_ms = "
+                f"{loop.command_ttl_ms}, for so long a pod counts as on its way"
+            )
     if not loop.silent_after_ms < loop.withdraw_after_ms <= loop.forget_after_ms:
         raise BadPolicy(
             f"{source}: loop.silent_after_ms < withdraw_after_ms <= forget_after_ms must hold, "

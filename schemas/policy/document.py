@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from schemas.policy.acting import Reflex
+from schemas.policy.acting import Eviction, Reflex
 from schemas.policy.isolation import (
     BlockIo,
     CoreSched,
@@ -38,9 +38,10 @@ from schemas.policy.sections import (
 from schemas.policy.units import Name, Part
 
 PER_NODE = (
-    "suppress", "reflex", "evict_memory", "evict_cpu", "capacity", "mid", "margins", "reservation",
-    "interference", "pod_rules", "resctrl", "memory_qos", "cpu_burst", "group_identity",
-    "core_sched", "oom", "block_io", "network", "extended_resources", "system_daemons", "rollout",
+    "suppress", "reflex", "evict_memory", "evict_cpu", "eviction", "capacity", "mid", "margins",
+    "reservation", "interference", "pod_rules", "resctrl", "memory_qos", "cpu_burst",
+    "group_identity", "core_sched", "oom", "block_io", "network", "extended_resources",
+    "system_daemons", "rollout",
 )  # fmt: skip
 """Sections that selector entries may change: all that is decided node by node."""
 BY_NODE = tuple(name for name in PER_NODE if name != "rollout")
@@ -56,6 +57,7 @@ class Policy(Part, frozen=True):
     reflex: Reflex = Reflex()
     evict_memory: EvictMemory = EvictMemory()
     evict_cpu: EvictCpu = EvictCpu()
+    eviction: Eviction = Eviction()
     capacity: CapacityRule = CapacityRule()
     mid: MidRule = MidRule()
     margins: Margins = Margins()

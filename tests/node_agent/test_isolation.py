@@ -20,7 +20,7 @@ from node_agent.actuators.online import (
 from node_agent.actuators.roster import roster
 from node_agent.journal import Journal
 from node_agent.lease import NodeLease
-from node_agent.obey import RETRY_US, Obey
+from node_agent.obey import SAY_AGAIN_US, Obey
 from schemas.policy import Reach, effective, parse
 from schemas.records import Command, IsolationSettings
 from tests.node_agent.isolation_trees import (
@@ -101,7 +101,7 @@ async def test_what_policy_or_stage_switched_off_is_given_back_and_not_set_whate
         await node.obey.command(node.isolate(1, ASKED))
         after = contents(node.mount)
         node.obey.lease.policy = effective(ISOLATING, Reach()).policy  # stage observe
-        node.now_us += RETRY_US
+        node.now_us += SAY_AGAIN_US
         acks = [ack for ack in await node.obey.beat([]) if ack.decider == "isolate"]
         assert [(ack.outcome, ack.reason) for ack in acks] == [("local", "switched_off")]
         assert contents(node.mount) == before
@@ -157,7 +157,7 @@ async def test_what_the_kernel_refuses_later_is_said_once_and_tried_again(tmp_pa
         assert ack.reason.startswith("failed:cpu_bandwidth:EACCES;no_actuator:")
         await node.obey.beat([])
         assert node.text(f"{LS_POD}/cpu.cfs_burst_us") == "0"
-        node.now_us += RETRY_US
+        node.now_us += SAY_AGAIN_US
         acks = [a for a in await node.obey.beat([]) if a.decider == "isolate"]
         assert node.text(f"{LS_POD}/cpu.cfs_burst_us") == "100000"
         assert [a.outcome for a in acks] == ["local"]

@@ -19,7 +19,7 @@ from node_agent.obey import Obey
 from node_agent.originals import Trees, open_trees
 from node_agent.workbench.greedy import Greedy
 from node_agent.workbench.groups import Groups
-from schemas.policy import EvictCpu, Policy, Reach, effective
+from schemas.policy import EvictCpu, Eviction, Policy, Reach, effective
 from schemas.records import Inventory, PodFact
 from tests.node_agent.kernel import real_groups
 from tests.node_agent.test_lease import FACTS, LOG_AHEAD_MS, NODE, evict, renewal, suppress
@@ -28,7 +28,7 @@ from tests.support import patient
 
 KERNEL = "k" * 32
 PODS = tuple(FACTS.values())
-EVICTING = Policy(evict_cpu=EvictCpu(enabled=True))
+EVICTING = Policy(evict_cpu=EvictCpu(enabled=True), eviction=Eviction(grace_ms=0))
 OBSERVING = effective(Policy(), Reach()).policy  # nobody said a stage
 
 
@@ -42,14 +42,19 @@ class Node:
         self.starts = 0
         self.start()
 
-    def start(self, policy: Policy | None = EVICTING) -> Obey:
+    def start(self, policy: Policy | None = EVICTING, **more: Any) -> Obey:
+        """``more``: of `Obey`."""
         self.starts += 1
         self.journal = Journal(self.folder / "state", KERNEL)
         self.journal.boot(f"b{self.starts}", self.now_us)
         lease = NodeLease(NODE, 10, policy=policy)
         lease.clock.acknowledged(LOG_AHEAD_MS, 0)
         self.obey = Obey(
-            boot=f"b{self.starts}", journal=self.journal, lease=lease, mono_us=lambda: self.now_us
+            boot=f"b{self.starts}",
+            journal=self.journal,
+            lease=lease,
+            mono_us=lambda: self.now_us,
+            **more,
         )
         pods = tuple(pod for pod in PODS if pod.uid in self.paths)
         record = Inventory(NODE, 1, 4000, 1 << 30, pods=pods)
@@ -261,7 +266,7 @@ async def test_eviction_on_the_real_kernel_by_command_and_by_the_last_gate(
         (local,) = await node.obey.beat([evict(0, ("be-2",))])
         assert (local.outcome, local.pods) == ("local", ("be-2",))
         assert hogs["be-2"].wait(patient(2)) == -9
-        assert node.obey.evicted_pods == 2
+        assert node.obey.evictions.evicted_pods == 2
         assert node.obey.release() == []
     finally:
         for each in hogs.values():
@@ -272,7 +277,7 @@ async def test_a_node_kills_for_cpu_by_order_only(node: Node) -> None:
     await node.obey.beat([])
     local = replace(evict(0, ("be-1",)), decider="evict_cpu")
     assert await node.obey.beat([local]) == []
-    assert node.obey.evicted_pods == 0
+    assert node.obey.evictions.evicted_pods == 0
 
 
 async def test_unclassed_pod_never_becomes_a_victim_by_a_local_order(node: Node) -> None:

@@ -290,10 +290,10 @@ def test_pods_that_come_and_go_are_followed(machine: Machine) -> None:
 
 async def test_while_a_pod_is_killed_the_cut_waits_for_the_end(machine: Machine) -> None:
     machine.live()
-    machine.obey._killing = True
+    machine.obey.evictions.killing = True
     machine.looks(2, web_00=900)
     assert (machine.told, machine.quota_milli()) == ([], START_MILLI)
-    machine.obey._killing = False
+    machine.obey.evictions.killing = False
     (ack,) = machine.obey.enforce()
     assert (ack.reason, machine.quota_milli()) == ("reflex", 250)
 

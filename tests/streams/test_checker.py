@@ -140,10 +140,13 @@ async def test_a_command_applied_twice_or_backwards_is_caught(
     answers.outcome(command(2), "refused", "stale_order")
     path = tmp_path / NAME
     async with fleet(broker.bootstrap, prefix) as one:
+        answers.outcome(command(4), "started", "term")  # it takes effect here
+        answers.outcome(command(5), "applied", "")
+        answers.outcome(command(4), "applied", "")  # and is answered here
         found = await verdict_of(one, [path])
         assert found.ok, found.as_json()
-        assert found.commands_applied == 3
-        answers.outcome(command(3), "applied", "")
+        assert found.commands_applied == 5
+        answers.outcome(command(5), "applied", "")
         found = await verdict_of(one, [path])
         assert (found.commands_twice, found.commands_backwards, found.ok) == (1, 0, False)
         answers.outcome(command(0), "applied", "")
