@@ -16,7 +16,7 @@ from node_agent.cgroup.layout import detect
 from node_agent.discovery import Discovery
 from node_agent.metrics import TABLE
 from node_agent.sampler import Sampler
-from node_agent.signals import meter
+from node_agent.signals import memory_limits, meter
 from node_agent.signals.base import NodeSource
 from schemas.columns import COLUMNS, RARE_MS, SECOND_MS
 from tests.node_agent.kernels import KERNELS, StepClock
@@ -40,6 +40,7 @@ class Run:
         layout = detect(str(root))
         source = Discovery("n", layout, first_rev=1)
         self.sampler = Sampler(layout, source, "n", self.clock, boot="b" * 32)
+        self.sampler._adopt(source.poll(self.clock.mono_us()))
 
     def minute(self) -> Seen:
         seen: Seen = {}
@@ -58,6 +59,8 @@ class Run:
         for sweep in (sampler._pod_files, sampler._root_files):
             steps = [step for step in sweep._steps if step.stats.name == signal]
             found |= {column.name for step in steps for column in step.columns}
+        if signal == memory_limits.NAME:
+            found |= {*memory_limits.COLUMNS}
         units = [unit for unit in sampler._machine_files._units if unit.stats.name == signal]
         return found | {column for unit in units for column in unit.columns}
 
@@ -72,6 +75,9 @@ class Run:
                 replace(step, parse=fault) if step.stats.name == signal and step.parse else step
                 for step in sweep._steps
             ]
+        if signal == memory_limits.NAME:
+            assert sampler.limits is not None
+            sampler.limits.read = fault  # type: ignore[method-assign]
         machine = sampler._machine_files
         for place, unit in enumerate(machine._units):
             if unit.stats.name != signal:
