@@ -309,7 +309,7 @@ def test_every_column_is_known_and_filled_once(tmp_path: Path) -> None:
     idle = cold_memory.of_machine(layout)
     assert idle is not None
     assert sorted(pods) == sorted(POD_COLUMNS)
-    node += [*idle.columns, *memory_limits.COLUMNS, "samples_dropped", "evictions"]
+    node += [*idle.columns, "samples_dropped", "evictions"]
     assert sorted(node) == sorted(NODE_COLUMNS)
 
 
