@@ -213,6 +213,7 @@ with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
 """
 
 
+@pytest.mark.only_outside("makes a pair of veth, which the machine of test-vm has no module of")
 def test_traffic_of_a_pod_in_a_network_of_its_own(bench: Bench) -> None:
     if shutil.which("ip") is None:
         unavailable("no `ip` to make a network with")
