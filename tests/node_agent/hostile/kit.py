@@ -165,10 +165,12 @@ def quota_us(groups: Groups, path: str | None = None) -> int:
 
 
 def make(groups: Groups, path: str, quota: int | None = None) -> None:
-    """A group of any name, below the test's own; ``quota`` (v1): as a tenant would set it."""
+    """A group of any name, below the test's own; ``quota`` of 100 ms: as a tenant would set it."""
     for mount in groups.layout.mounts():
         at = os.open(mount, os.O_RDONLY)
         for part in path.split("/"):
+            with contextlib.suppress(FileNotFoundError):  # v2: handed down step by step
+                _put("cgroup.subtree_control", at, b"+cpu")
             with contextlib.suppress(FileExistsError):
                 os.mkdir(part, dir_fd=at)
             below = os.open(part, os.O_RDONLY, dir_fd=at)
@@ -177,8 +179,9 @@ def make(groups: Groups, path: str, quota: int | None = None) -> None:
             os.close(at)
             at = below
         if quota is not None:
-            with contextlib.suppress(FileNotFoundError):
-                _put("cpu.cfs_quota_us", at, str(quota).encode())
+            for file in ("cpu.cfs_quota_us", "cpu.max"):
+                with contextlib.suppress(FileNotFoundError):
+                    _put(file, at, str(quota).encode())
         os.close(at)
 
 
