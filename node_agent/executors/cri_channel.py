@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from grpclib.client import Channel, UnaryUnaryMethod
+from grpclib.const import Status
 from grpclib.encoding.base import CodecBase
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 
@@ -60,6 +61,8 @@ class Calls:
         try:
             return await call(request, timeout=within_s)
         except GRPCError as error:
+            if error.status is Status.DEADLINE_EXCEEDED:  # whose clock rang first is chance
+                raise CallFailed("no_answer", f"{method}: {error.message}") from None
             raise CallFailed(error.status.name, f"{method}: {error.message}") from None
         except TimeoutError:
             raise CallFailed("no_answer", f"{method}: not within {within_s:.0f} s") from None
