@@ -14,11 +14,12 @@ import numpy as np
 
 from agents import law
 from agents.burst_config import Configs, Wishes, active, configs
-from agents.classes import HOST
 from agents.columns import THROTTLED
 from agents.isolation import burst_limiter, cpu_burst
-from agents.isolation.by_class import BE, LS, LSE, LSR
-from agents.table import ABSENT, Bools, Field, Ints
+from agents.isolation.by_class import BE, LS, SYSTEM
+from agents.lending.amounts import quotient
+from agents.machine import AS_IT_WISHES
+from agents.table import ABSENT, Field, Ints, spread
 
 if TYPE_CHECKING:
     from agents.fold import Folded
@@ -31,33 +32,38 @@ NODE_FIELDS = (
 )
 POD_FIELDS = (
     Field("throttled", fill=ABSENT),  # us, the last counter
-    Field("stalled_us", fill=ABSENT),  # throttled since the last look; ABSENT: no sample
+    Field("stalled_us"),  # throttled since the last look
     Field("burst_quota_us", fill=ABSENT),  # a period; ABSENT: its limit
     Field("burst_size"),  # of the bucket for which the tokens stand
     Field("burst_tokens"),  # percent x ms
 )
 LARGEST = 1 << 40
 """Microseconds, millicores and percent: no real figure is larger, and no product leaves 63 bits."""
-CORE_MILLI, MS_PER_S = 1000, 1000
+CORE_MILLI = 1000
 PERIOD_US_PER_MILLI = 100
 """Of a period of 100 ms."""
-_OFF = {"throttled": ABSENT, "stalled_us": ABSENT, "burst_quota_us": ABSENT, "burst_size": 0}
+_OFF = {"throttled": ABSENT, "stalled_us": 0, "burst_quota_us": ABSENT, "burst_size": 0}
 
 
 def note(state: PartitionState, folded: Folded) -> None:
-    """Sum up how long each pod was throttled since the last tick."""
+    """Sum up how long each pod that may burst was throttled since the last tick."""
     on = active(state, folded.rows)
     if not on.any():
         return
-    mine = on.take(folded.owner)
-    slots, pods = folded.slots[mine], state.pods
-    now, has = folded.payloads.pod(THROTTLED, folded.owner[mine], folded.place[mine])
-    last, stalled = pods["throttled"].take(slots), pods["stalled_us"].take(slots)
-    has &= now >= 0
-    grown = has & (last >= 0) & (now >= last)
-    more = np.minimum(np.maximum(stalled, 0) + np.minimum(now - last, LARGEST), LARGEST)
-    pods["stalled_us"][slots] = np.where(grown, more, stalled)
-    pods["throttled"][slots] = np.where(has, now, last)
+    pods = state.pods
+    may = pods["may_burst"].take(folded.slots) > 0
+    mine = np.flatnonzero(may & spread(on, folded.owner))
+    slots, owner, place = (
+        each.take(mine) for each in (folded.slots, folded.owner, folded.place)
+    )  # fmt: skip
+    now, has = folded.payloads.pod(THROTTLED, owner, place)
+    last = pods["throttled"].take(slots)
+    moved = np.flatnonzero(has & (now >= 0) & (now != last))
+    slots, now, last = slots[moved], now[moved], last[moved]
+    pods["throttled"][slots] = now
+    grown = (last >= 0) & (now > last)
+    more = np.where(grown, np.minimum(now - last, LARGEST), 0)
+    pods["stalled_us"][slots] = np.minimum(pods["stalled_us"].take(slots) + more, LARGEST)
 
 
 def look(state: PartitionState, view: TickView) -> None:
@@ -74,34 +80,47 @@ def look(state: PartitionState, view: TickView) -> None:
     if not len(chosen):
         return
     rows = view.rows[chosen]
-    slots, owner, _ = state.slots_of(rows)
-    config = configs(state, rows, [view.seats[at].machine.wishes for at in chosen.tolist()], owner)
-    room = _state_of_nodes(state, rows, slots, owner)
+    room = _state_of_nodes(state, rows)
+    slots, owner = state.pods_where(pods["may_burst"] > 0, rows)
+    wishes: list[Wishes] = []
+    if (pods["may_burst"].take(slots) == AS_IT_WISHES).any():
+        wishes = [view.seats[at].machine.wishes for at in chosen.tolist()]
+    config = configs(state, rows, wishes, slots, owner)
     tokens = _limit(state, view.log_ms, rows, slots, owner, config)
+    waits = (pods["stalled_us"].take(slots) > 0) | (pods["burst_quota_us"].take(slots) >= 0)
+    _move(state, rows, slots, owner, room, config, tokens, np.flatnonzero(waits))
+    nodes["burst_ms"][rows], nodes["burst_state"][rows] = view.log_ms, room
+
+
+def _move(
+    state: PartitionState, rows: Ints, slots: Ints, owner: Ints, room: Ints, config: Configs,
+    tokens: Ints, chosen: Ints,
+) -> None:  # fmt: skip
+    """The next quota of the pods ``chosen`` [n]: all others are at their limit and stay there."""
+    if not len(chosen):
+        return
+    pods, slots, owner = state.pods, slots[chosen], owner[chosen]
     base, now = _quotas(state, slots)
+    percent = config.quota_percent.take(chosen)
     what = cpu_burst.operation(
-        room.take(owner), config.quota, config.quota_percent, config.period_s,
-        burst_limiter.allows(tokens), pods["stalled_us"].take(slots),
+        room.take(owner), config.quota.take(chosen), percent, config.period_s.take(chosen),
+        burst_limiter.allows(tokens.take(chosen)), pods["stalled_us"].take(slots),
     )  # fmt: skip
     up, down = (law.column(state, rows, f"cpu_burst.{way}_percent") for way in ("up", "down"))
-    after = cpu_burst.quota_us(
-        base, now, config.quota_percent, what, up.take(owner), down.take(owner)
-    )
+    after = cpu_burst.quota_us(base, now, percent, what, up.take(owner), down.take(owner))
     after = cpu_burst.pod_quota_us(now, np.arange(len(now)), after - now)
-    bursts = _bursts(state, slots)
-    nodes["isolate_looked"][rows[owner[bursts & (after != now)]]] = 0
-    pods["burst_quota_us"][slots] = np.where(bursts, after, ABSENT)
-    pods["stalled_us"][slots] = ABSENT
-    nodes["burst_ms"][rows], nodes["burst_state"][rows] = view.log_ms, room
+    state.nodes["isolate_looked"][rows[owner[after != now]]] = 0
+    pods["burst_quota_us"][slots] = np.where(after > base * PERIOD_US_PER_MILLI, after, ABSENT)
+    pods["stalled_us"][slots] = 0
 
 
 def columns(
     state: PartitionState, rows: Ints, wishes: Sequence[Wishes], slots: Ints, owner: Ints
-) -> dict[str, Ints]:
+) -> dict[str, Ints]:  # fmt: skip
     """Knobs of each pod [n], us a period of 100 ms; ABSENT: not set."""
-    config, bursts = configs(state, rows, wishes, owner), _bursts(state, slots)
-    _, quota = _quotas(state, slots)
-    limit = state.pods.take("limit", slots)[:, 0]
+    config = configs(state, rows, wishes, slots, owner)
+    bursts = state.pods["may_burst"].take(slots) > 0
+    limit, quota = _quotas(state, slots)
     burst = cpu_burst.burst_us(limit, config.cpu_percent, config.kernel)
     burst = cpu_burst.kernel_burst_us(burst, quota)
     return {
@@ -110,21 +129,24 @@ def columns(
     }
 
 
-def _state_of_nodes(state: PartitionState, rows: Ints, slots: Ints, owner: Ints) -> Ints:
+def _state_of_nodes(state: PartitionState, rows: Ints) -> Ints:
     """What the shared CPUs of each node [n] have left."""
     nodes, pods = state.nodes, state.pods
-    qos = pods["qos"].take(slots)
-    pinned = (qos == LSE) | (qos == LSR)
-    outside = pinned | (qos == BE)
-    requests, used = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    np.add.at(requests, owner[pinned], pods.take("request", slots[pinned])[:, 0])
-    milli = np.clip(pods["milli"].take(slots[outside]), 0, LARGEST)
-    np.add.at(used, owner[outside], milli)
+    qos = pods["qos"]
+    slots, owner = state.pods_where((qos != LS) & (qos != SYSTEM), rows)
+    used = np.minimum(np.maximum(pods["milli"].take(slots), 0), LARGEST)
+    pinned = np.flatnonzero(qos.take(slots) != BE)
+    requests = np.minimum(pods.take("request", slots[pinned])[:, 0], LARGEST)
+    # Exact: 2^12 pods of at most 2^40 each.
+    sums = [
+        np.bincount(mine, values, len(rows)).astype(np.int64)
+        for mine, values in ((owner[pinned], requests), (owner, used))
+    ]
     return cpu_burst.node_state(
         nodes.take("capacity", rows)[:, 0] // CORE_MILLI,
-        requests,
+        sums[0],
         np.minimum(nodes.take("usage", rows)[:, 0], LARGEST),
-        np.minimum(used, LARGEST),
+        np.minimum(sums[1], LARGEST),
         law.column(state, rows, "cpu_burst.share_pool_threshold_percent"),
         law.column(state, rows, "cpu_burst.cooling_percent"),
     )
@@ -135,28 +157,24 @@ def _limit(
 ) -> Ints:
     """Spend and save the tokens of each pod [n]; time that nobody saw is not counted."""
     pods = state.pods
-    size = burst_limiter.capacity(config.period_s * MS_PER_S, config.quota_percent)
-    tokens, same = pods["burst_tokens"].take(slots), pods["burst_size"].take(slots) == size
-    tokens = np.where(same, tokens, burst_limiter.start(size))
+    size = config.size
+    tokens, anew = pods["burst_tokens"].take(slots), pods["burst_size"].take(slots) != size
+    if anew.any():
+        tokens = np.where(anew, burst_limiter.start(size), tokens)
+        pods["burst_size"][slots] = size
     last_ms = state.nodes["burst_ms"].take(rows)
     elapsed_ms = np.where(last_ms >= 0, log_ms - last_ms, 0)
     elapsed_ms = np.minimum(elapsed_ms, state.law.loop.silent_after_ms)
     milli, limit = pods["milli"].take(slots), pods.take("limit", slots)[:, 0]
+    percent = quotient(np.minimum(np.maximum(milli, 0), LARGEST) * 100, np.maximum(limit, 1))
     known = (milli >= 0) & (limit > 0)
-    percent = np.minimum(milli, LARGEST) * 100 // np.maximum(limit, 1)
     percent = np.where(known, np.minimum(percent, LARGEST), ABSENT)
     below = law.column(state, rows, "cpu_burst.saving_below_percent")
-    tokens = burst_limiter.spend(tokens, size, percent, elapsed_ms.take(owner), below.take(owner))
-    pods["burst_size"][slots], pods["burst_tokens"][slots] = size, tokens
+    tokens = burst_limiter.spend(
+        tokens, size, percent, spread(elapsed_ms, owner), spread(below, owner)
+    )
+    pods["burst_tokens"][slots] = tokens
     return tokens
-
-
-def _bursts(state: PartitionState, slots: Ints) -> Bools:
-    """Pods [n] of class LS with a limit; host applications have none of ours."""
-    pods = state.pods
-    mine: Bools = (pods["qos"].take(slots) == LS) & (pods.take("limit", slots)[:, 0] > 0)
-    mine &= (pods["roles"].take(slots) & HOST) == 0
-    return mine
 
 
 def _quotas(state: PartitionState, slots: Ints) -> tuple[Ints, Ints]:

@@ -7,20 +7,21 @@ no pod bursts, whatever it wishes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from agents import law
-from agents.isolation import cpu_burst
+from agents.isolation import burst_limiter, cpu_burst
 from agents.isolation.cpu_burst import KERNEL_BURST, QUOTA_BURST, BurstConfig
-from agents.table import Bools, Ints
+from agents.table import Bools, Ints, spread
 from schemas.records import BurstWish
 
 if TYPE_CHECKING:
     from agents.state import PartitionState
 
+MS_PER_S = 1000
 Wishes = tuple[tuple[int, BurstWish], ...]
 
 
@@ -33,6 +34,7 @@ class Configs:
     cpu_percent: Ints
     quota_percent: Ints
     period_s: Ints
+    size: Ints  # of the bucket of tokens
 
 
 def active(state: PartitionState, rows: Ints) -> Bools:
@@ -42,31 +44,51 @@ def active(state: PartitionState, rows: Ints) -> Bools:
     return ~law.choice(state, rows, "cpu_burst.policy", "none")
 
 
-def configs(state: PartitionState, rows: Ints, wishes: Sequence[Wishes], owner: Ints) -> Configs:
-    """The configuration of each pod [n] of ``rows``, all their pods in order.
+def configs(
+    state: PartitionState, rows: Ints, wishes: Sequence[Wishes], slots: Ints, owner: Ints
+) -> Configs:
+    """The configuration of the pods ``slots`` [n] of ``rows``, in any order; read-only.
 
-    ``wishes``: what the pods of each row say, by place.
+    ``owner`` indexes ``rows``; ``wishes``: what the pods of each row say, by place.
     """
 
     def of(name: str) -> Ints:
-        return law.column(state, rows, f"cpu_burst.{name}").take(owner)
+        return law.column(state, rows, f"cpu_burst.{name}")
 
     def among(policies: tuple[str, ...]) -> Bools:
         chosen = np.zeros(len(rows), dtype=np.bool_)
         for policy in policies:
             chosen |= law.choice(state, rows, "cpu_burst.policy", policy)
-        return chosen.take(owner)
+        return chosen
 
+    percent, period_s = of("quota_burst_percent"), of("quota_burst_period_s")
     found = Configs(
-        among(KERNEL_BURST), among(QUOTA_BURST), of("cpu_burst_percent"),
-        of("quota_burst_percent"), of("quota_burst_period_s"),
+        *(
+            spread(column, owner)
+            for column in (
+                among(KERNEL_BURST), among(QUOTA_BURST), of("cpu_burst_percent"), percent, period_s,
+                burst_limiter.capacity(period_s * MS_PER_S, percent),
+            )
+        )
     )  # fmt: skip
-    first = np.searchsorted(owner, np.arange(len(rows)))
+    if any(wishes):
+        found = Configs(**{one.name: getattr(found, one.name).copy() for one in fields(found)})
+        _lay_wishes(state, rows, wishes, slots, found)
+    return found
+
+
+def _lay_wishes(
+    state: PartitionState, rows: Ints, wishes: Sequence[Wishes], slots: Ints, found: Configs
+) -> None:  # fmt: skip
+    """What pods wish over what their nodes say."""
+    pods = {slot: i for i, slot in enumerate(slots.tolist())}
     for at, said in enumerate(wishes):
-        node = cpu_burst.config_of(law.of(state, int(rows[at])).cpu_burst)
         for place, wish in said:
+            pod = pods.get(int(state.nodes["start"][rows[at]]) + place)
+            if pod is None:
+                continue  # it is not among those asked for
+            node = cpu_burst.config_of(law.of(state, int(rows[at])).cpu_burst)
             one = cpu_burst.merge(node, BurstConfig(**asdict(wish)))
-            pod = int(first[at]) + place
             found.kernel[pod] = one.policy in KERNEL_BURST
             found.quota[pod] = one.policy in QUOTA_BURST
             for column, value in (
@@ -76,4 +98,7 @@ def configs(state: PartitionState, rows: Ints, wishes: Sequence[Wishes], owner: 
             ):
                 assert value is not None, "a node's policy says everything"
                 column[pod] = value
-    return found
+            here = slice(pod, pod + 1)
+            found.size[here] = burst_limiter.capacity(
+                found.period_s[here] * MS_PER_S, found.quota_percent[here]
+            )

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agents import law
-from agents.classes import BEST_EFFORT, HOST
 from agents.eviction import node, plan, release
 from agents.eviction.gate import Gate, Short, serve
-from agents.eviction.overdraft import lent_by_kind, standing
+from agents.eviction.overdraft import LARGEST_MILLI, all_milli, lent_by_kind, standing
 from agents.table import ABSENT, Array, Bools, Field, Ints
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ SLICES = 5
 USED, REQUEST, LIMIT, NODE, COUNT = range(5)
 """What a slice sums up: millicores, those of best effort and of the node; how many points."""
 CORE_MILLI = 1000
-LARGEST_MILLI = 1 << 40
-"""No node has a billion cores; cut here, so that no window's sum leaves 63 bits."""
 KEYS = (
     "window_ms", "cooldown_ms", "satisfaction_lower_percent", "satisfaction_upper_percent",
     "be_usage_percent",
@@ -117,11 +114,7 @@ def _now(state: PartitionState, folded: Folded) -> Ints:
 
     The last column is the node's use, 0 where not known: then it is never busy.
     """
-    pods, nodes, rows = state.pods, state.nodes, folded.rows
-    roles = pods["roles"].take(folded.slots)
-    mine = (roles & (BEST_EFFORT | HOST)) == BEST_EFFORT
-    asked = np.minimum(pods.take("request", folded.slots)[:, 0], LARGEST_MILLI) * mine
-    request = np.bincount(folded.owner, asked, len(rows)).astype(np.int64)  # exact below 2^53
+    nodes, rows = state.nodes, folded.rows
     capacity = nodes.take("capacity", rows)[:, 0]
     limit: Array = np.where(folded.quota_milli >= 0, folded.quota_milli, capacity)
     bound = state.nodes["cpus_count"].take(folded.rows)  # by CPU set there is no quota
@@ -130,7 +123,7 @@ def _now(state: PartitionState, folded: Folded) -> Ints:
     lent = nodes.take("offer", rows)[:, 0]
     by_allocatable = law.switch(state, rows, "evict_cpu.by_allocatable")
     limit = release.limit_of(limit, lent, by_allocatable=by_allocatable)
-    request = np.where(folded.known, request, ABSENT)
+    request = np.where(folded.known, all_milli(state, rows), ABSENT)
     figures: Ints = np.stack(
         [folded.be_milli, request, limit, np.maximum(folded.node_milli, 0)], axis=1
     )
@@ -153,8 +146,10 @@ def _note(
     nodes["starved"][rows], nodes["starved_ms"][rows] = sums, starts
     age_ms = begins[:, None] - starts
     live = (starts >= 0) & (age_ms >= 0) & (age_ms < (slice_ms * SLICES)[:, None])
-    result: Ints = np.add.reduce(sums * live[:, :, None], axis=1, dtype=np.int64)
-    return result
+    whole = np.zeros_like(point)
+    for each in range(SLICES):
+        whole += sums[:, each] * live[:, each, None]
+    return whole
 
 
 def _budget(state: PartitionState, log_ms: int) -> tuple[int, str]:

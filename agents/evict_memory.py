@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from agents import law
-from agents.eviction import node
+from agents.eviction import node, overdraft
 from agents.eviction.gate import ALONE, FULL, LIMIT, Gate, Short, serve
 from agents.eviction.overdraft import lent_by_kind, standing
 from agents.eviction.plan import ALLOCATABLE, BEST_EFFORT, USAGE, Node, Rule
@@ -33,7 +33,8 @@ GATE = Gate(
 )
 NODE_FIELDS = (
     *GATE.fields(),
-    Field("evictions_wanted"),  # pods, by the last sample, of every eviction decider
+    overdraft.ASKED,
+    Field("evictions_wanted", np.int32),  # pods, by the last sample, of every eviction decider
 )
 POD_FIELDS = (
     Field("ordered_ms", fill=ABSENT),  # log time of the order that it goes

@@ -40,8 +40,8 @@ SIGNALS = (PRESSURE, WAIT)
 
 NODE_FIELDS = (
     Field("point_us", fill=ABSENT),  # monotonic time of the last point
-    Field("segment", fill=ABSENT),
-    Field("baseline", fill=ABSENT),  # the minute it was taken in
+    Field("segment", np.int32, fill=ABSENT),
+    Field("baseline", np.int32, fill=ABSENT),  # the minute it was taken in
     Field("ill", np.uint8),
 )
 POD_FIELDS = (
@@ -185,13 +185,11 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
     slots, owner, place = slots[online], owner[online], place[online]
     if not len(slots):
         return
-    columns = np.stack(
-        [
-            _nullable(state.pods.take(name, slots)[:, k], nothing)
-            for k in range(len(SIGNALS))
-            for name, nothing in (("rate", ABSENT), ("middle", ABSENT), ("score", UNKNOWN_SCORE))
-        ]
-    )
+    columns = [
+        _nullable(state.pods.take(name, slots)[:, k], nothing)
+        for k in range(len(SIGNALS))
+        for name, nothing in (("rate", ABSENT), ("middle", ABSENT), ("score", UNKNOWN_SCORE))
+    ]
     count = np.bincount(owner, minlength=len(rows))
     end = np.cumsum(count).tolist()
     ill, names = state.nodes["ill"].take(rows).tolist(), place.tolist()
@@ -206,14 +204,15 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
         uids = seat.uids
         record = Signal(
             seat.name, view.cause, bool(ill[i]), tuple(map(uids.__getitem__, names[here])),
-            *columns[:, here].tolist(),
+            *(column[here] for column in columns),
         )  # fmt: skip
         key = seat.name.encode()
         out.append(Output("signals", key, record, view.cause.offset, seat.name, "interference"))
 
 
-def _nullable(values: Array, nothing: int) -> Array:
+def _nullable(values: Array, nothing: int) -> list[int | None]:
     """The values as Python numbers, with None for ``nothing``."""
-    result = values.astype(object)
-    result[values == nothing] = None
+    result: list[int | None] = values.tolist()
+    for at in np.flatnonzero(values == nothing).tolist():
+        result[at] = None
     return result

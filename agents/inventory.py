@@ -36,10 +36,11 @@ NODE_FIELDS = (
     Field("zones", shape=(MAX_ZONES, 2)),  # milli, bytes
     Field("pods_rev", fill=ABSENT),
     Field("start"),
-    Field("count"),
-    Field("room"),
+    Field("count", np.int32),
+    Field("room", np.int32),
 )
 POD_FIELDS = (
+    Field("row", np.int32, fill=ABSENT),  # of its node
     Field("roles", np.uint8),
     Field("request", shape=(2,)),  # milli, bytes
     Field("priority"),
@@ -145,6 +146,7 @@ def _move(state: PartitionState, seat: Seat, uids: tuple[str, ...]) -> None:
     goes_to: Ints = np.array([start + i for i, _ in kept], dtype=np.int64)
     for table, values in zip(state.by_slot(), carried, strict=True):
         table.write_rows(goes_to, values)
+    state.pods["row"][start : start + len(uids)] = row
     nodes["count"][row] = len(uids)
     seat.uids = uids
 

@@ -9,6 +9,7 @@ empty settings gives everything back. Laws: `agents.isolation`.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,11 @@ from agents.isolation import columns
 from agents.isolation.columns import Common
 from agents.isolation.memory_qos import NO_LIMIT, TIERS
 from agents.table import ABSENT, Array, Field, Ints
-from schemas.records import IsolationSettings
+from schemas.records import IsolationSettings, ResctrlFacts
 
 if TYPE_CHECKING:
     from agents.log import Output
-    from agents.state import PartitionState
+    from agents.state import PartitionState, Seat
     from agents.tick_view import TickView
 
 NODE_FIELDS = (
@@ -103,7 +104,7 @@ def _settings(
     nodes, rows = state.nodes, view.rows[chosen]
     seats = [view.seats[at] for at in chosen.tolist()]
     policy = state.laws[int(nodes["policy_no"][rows[0]])]
-    slots, owner, _ = state.slots_of(rows)
+    slots, owner, place = state.slots_of(rows)
     qos = state.pods["qos"].take(slots).astype(np.int64)
     capacity = nodes.take("capacity", rows)
     pods: dict[str, Ints] = {}
@@ -115,14 +116,17 @@ def _settings(
         pods = columns.memory(policy, qos, request, limit, allocatable.take(owner))
         tiers = columns.tier_memory(owner, qos, pods, len(rows))
     if common.burst:
-        pods |= burst.columns(state, rows, [seat.machine.wishes for seat in seats], slots, owner)
+        wishes = [seat.machine.wishes for seat in seats]
+        pods |= burst.columns(state, rows, wishes, slots, owner)
     daemons = columns.daemons(policy, capacity)
-    ends = np.searchsorted(owner, np.arange(len(rows) + 1)).tolist()
+    lines: dict[ResctrlFacts, dict[str, str]] = {}  # machines are of a few kinds
     found = []
-    for i, seat in enumerate(seats):
+    for i, (seat, (uids, knobs)) in enumerate(
+        zip(seats, _of_pods(seats, pods, owner, place), strict=True)
+    ):
         facts = seat.machine.resctrl
-        here = slice(ends[i], ends[i + 1])
-        uids, knobs = _of_pods(seat.uids, {name: each[here] for name, each in pods.items()})
+        if facts is not None and facts not in lines:
+            lines[facts] = columns.schemata(policy, facts) if common.resctrl else {}
         found.append(
             IsolationSettings(
                 classes=common.classes,
@@ -130,7 +134,7 @@ def _settings(
                 pod_knobs=knobs,
                 tiers=_of_tiers(common, {name: each[i] for name, each in tiers.items()}),
                 daemons=daemons[i],
-                schemata=columns.schemata(policy, facts) if facts and common.resctrl else {},
+                schemata=lines[facts] if facts is not None else {},
                 bandwidths=common.bandwidths,
             )
         )
@@ -138,24 +142,29 @@ def _settings(
 
 
 def _of_pods(
-    uids: tuple[str, ...], pods: dict[str, Ints]
-) -> tuple[tuple[str, ...], dict[str, list[int | None]]]:
-    """Pods of which something is set, and the columns in which something is."""
-    kept = {name: each for name, each in pods.items() if (each != ABSENT).any()}
-    if not kept:
-        return (), {}
-    some = np.zeros(len(uids), dtype=np.bool_)
-    for each in kept.values():
-        some |= each != ABSENT
-    places = np.flatnonzero(some).tolist()
-    knobs = {name: [_said(int(each[at])) for at in places] for name, each in kept.items()}
-    return tuple(uids[at] for at in places), knobs
-
-
-def _said(value: int) -> int | None:
-    if value == ABSENT:
-        return None
-    return columns.UNLIMITED if value == NO_LIMIT else value
+    seats: Sequence[Seat], pods: dict[str, Ints], owner: Ints, place: Ints
+) -> Iterator[tuple[tuple[str, ...], dict[str, list[int | None]]]]:
+    """Of each node: pods of which something is set, and the columns in which something is."""
+    names = tuple(pods)
+    if not names:
+        yield from [((), {})] * len(seats)
+        return
+    table = np.stack([pods[name] for name in names])
+    has = table != ABSENT
+    chosen = np.flatnonzero(has.any(axis=0))
+    owner, place = owner[chosen], place[chosen].tolist()
+    ends = np.searchsorted(owner, np.arange(len(seats) + 1)).tolist()
+    used = np.stack([np.bincount(owner, each, len(seats)) > 0 for each in has[:, chosen]], axis=1)
+    amounts = table[:, chosen]
+    said = amounts.astype(object)
+    said[amounts == ABSENT] = None
+    said[amounts == NO_LIMIT] = columns.UNLIMITED
+    values = said.tolist()
+    for i, seat in enumerate(seats):
+        here = slice(ends[i], ends[i + 1])
+        kept = [k for k, some in enumerate(used[i].tolist()) if some]
+        knobs = {names[k]: values[k][here] for k in kept}
+        yield tuple(map(seat.uids.__getitem__, place[here])), knobs
 
 
 def _of_tiers(common: Common, memory: dict[str, Ints]) -> dict[str, dict[str, int]]:

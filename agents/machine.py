@@ -26,7 +26,10 @@ NODE_FIELDS = (Field("processors", np.int32),)  # CPUs to choose from; 0: not kn
 POD_FIELDS = (
     Field("qos", np.int8, fill=LS),  # place in `agents.isolation.by_class.CLASSES`
     Field("limit", shape=(2,), fill=ABSENT),  # milli, bytes
+    # 1: of class LS with a limit of CPU, and no host application; AS_IT_WISHES: and says how
+    Field("may_burst", np.int8),
 )
+AS_IT_WISHES = 2
 LARGEST_CPU = 1 << 16
 """No kernel numbers a CPU, core, socket or NUMA node so high; as many CPUs are no longer one."""
 LARGEST_MILLI, LARGEST_BYTES = 1 << 32, 1 << 50
@@ -71,6 +74,11 @@ def note(state: PartitionState, seat: Seat, record: Inventory, pods: Sequence[Po
                 _limit(pod.cpu_limit_milli, LARGEST_MILLI),
                 _limit(pod.memory_limit_bytes, LARGEST_BYTES),
             )
+            for pod in pods
+        ]
+        state.pods["may_burst"][here] = [
+            (pod.qos in ("LS", "") and pod.cpu_limit_milli > 0 and not pod.host_app)
+            * (1 if pod.cpu_burst is None else AS_IT_WISHES)
             for pod in pods
         ]
 

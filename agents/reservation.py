@@ -90,7 +90,7 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
     slots, owner, _ = state.slots_of(rows)
     capacity = nodes.take("capacity", rows)
     lines, high = _pod_lines(state, rows, slots, owner, capacity)
-    totals = _node_lines(rows, lines, high, owner, capacity)
+    totals = _node_lines(lines, high, nodes["count"].take(rows), capacity)
     left = np.maximum(totals[:, 0] - totals[:, 2], 0)
     ring = nodes.take("ring", rows)
     ranks = percentiles(ring.reshape(-1, windows.SECONDS)).reshape(len(rows), -1, len(PERCENTILES))
@@ -108,13 +108,13 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
         "left": predict.reclaimable(state, rows, left).tolist(),
         "stays": predict.stays(state, rows).tolist(),
     }
-    by_unit = np.ascontiguousarray(lines.transpose(2, 0, 1))
     end = np.cumsum(nodes["count"].take(rows)).tolist()
     begin = 0
     for i, at in enumerate(chosen.tolist()):
         seat = view.seats[at]
         rules = claims.by_rule(state, seat)
-        record = _record(view, seat, i, by_unit[:, :, begin : end[i]].tolist(), figures, rules)
+        pods = lines[:, :, begin : end[i]].tolist()
+        record = _record(view, seat, i, pods, figures, rules)
         begin = end[i]
         key = seat.name.encode()
         out.append(Output("reservations", key, record, view.cause.offset, seat.name, "reservation"))
@@ -123,42 +123,36 @@ def report(state: PartitionState, view: TickView, chosen: Ints, out: list[Output
 def _pod_lines(
     state: PartitionState, rows: Ints, slots: Ints, owner: Ints, capacity: Ints
 ) -> tuple[Array, Bools]:
-    """[LINES, n, 2] in milli and bytes, ABSENT where unknown; and which pods are high."""
+    """[2, LINES, n] in milli and bytes, ABSENT where unknown; and which pods are high."""
     pods = state.pods
     short, long = lines_of(state, rows.take(owner), slots, pods.take("live", slots))
     oldest_ms = (state.nodes["event_ms"].take(rows) - state.law.loop.silent_after_ms).take(owner)
-    usage = [
-        np.where(pods[f"{name}_ms"].take(slots) >= oldest_ms, pods[name].take(slots), ABSENT)
-        for name in ("milli", "size")
-    ]
-    most = np.where(capacity >= 0, capacity, UNBOUNDED).take(owner, axis=0)
-    lines = np.stack(
-        [
-            pods.take("request", slots),
-            np.stack(usage, axis=1),
-            np.minimum(short, most),
-            np.minimum(long, most),
-        ]
-    )
+    request, bound = pods.take("request", slots), np.where(capacity >= 0, capacity, UNBOUNDED)
+    lines = np.empty((2, len(LINES), len(slots)), dtype=np.int64)
+    for unit, name in enumerate(("milli", "size")):
+        young = pods[f"{name}_ms"].take(slots) >= oldest_ms
+        most = bound[:, unit].take(owner)
+        lines[unit, 0] = request[:, unit]
+        lines[unit, 1] = np.where(young, pods[name].take(slots), ABSENT)
+        np.minimum(short[:, unit], most, out=lines[unit, 2])
+        np.minimum(long[:, unit], most, out=lines[unit, 3])
     roles = pods["roles"].take(slots)
     return lines, (roles & (HIGH | HOST)) == HIGH
 
 
-def _node_lines(
-    rows: Ints, lines: Array, high: Bools, owner: Ints, capacity: Ints
-) -> Array:  # fmt: skip
-    """[r, LINES, 2]: sums over high pods; a reservation without a value stands at the request."""
-    filled = np.maximum(lines, 0)
-    filled[2:] = np.where(lines[2:] >= 0, lines[2:], lines[0])
-    filled *= high[:, None]
-    sums = np.zeros((len(LINES), len(rows) + 1, 2), dtype=np.int64)
-    running = np.concatenate(
-        [np.zeros((len(LINES), 1, 2), dtype=np.int64), np.cumsum(filled, axis=1, dtype=np.int64)],
-        axis=1,
-    )
-    end = np.cumsum(np.bincount(owner, minlength=len(rows)))
-    sums[:, 1:] = running[:, end]
-    totals = np.diff(sums, axis=1).transpose(1, 0, 2)
+def _node_lines(lines: Array, high: Bools, count: Ints, capacity: Ints) -> Array:
+    """[r, LINES, 2]: sums over high pods; a reservation without a value stands at the request.
+
+    ``count`` [r]: pods of each node, which lie one after the other in ``lines``.
+    """
+    filled = np.zeros((2, len(LINES), lines.shape[2] + 1), dtype=np.int64)
+    each = filled[:, :, :-1]  # the last column is a zero that closes the runs
+    np.maximum(lines, 0, out=each)
+    each[:, 2:] = np.where(lines[:, 2:] >= 0, lines[:, 2:], lines[:, :1])
+    each *= high
+    sums = np.add.reduceat(filled, np.cumsum(count) - count, axis=2, dtype=np.int64)
+    sums[:, :, count == 0] = 0  # reduceat answers an empty run with its first item
+    totals = sums.transpose(2, 1, 0)
     most = np.where(capacity >= 0, capacity, UNBOUNDED)
     totals[:, 2:] = np.minimum(totals[:, 2:], most[:, None])
     return totals

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from agents import claims, inventory, law, predict
 from agents.emit import cause_of, decision
+from agents.eviction import overdraft
 from agents.eviction.node import note_ack
 from agents.log import Output, SideRecord, TickEntry
 from agents.state import Seat, lent_sum
@@ -53,6 +56,7 @@ def admit(state: PartitionState, entry: TickEntry, out: list[Output]) -> None:
     lines += [(node, "node_policy_refused", {}) for node in sorted(refused)]
     seats = [seat for seat in noted.values() if state.seats.get(seat.name.encode()) is seat]
     lines += claims.changed(state, seats)
+    overdraft.count(state, np.array([seat.row for seat in seats], dtype=np.int64))
     if lines:
         _tell(cause_of(state, entry.offset, state.log_ms), lines, out)
 

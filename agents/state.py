@@ -32,7 +32,7 @@ from agents import (
     suppress_cpuset,
     windows,
 )
-from agents.table import ABSENT, Array, Ints, Table, spans
+from agents.table import ABSENT, Array, Bools, Ints, Table, spans
 from schemas.policy import Policy, Published
 from schemas.records import FleetFacts
 
@@ -47,7 +47,7 @@ GROWTH = 4
 SMALLEST = 8
 """Rows and slots of an arena that has just been made."""
 
-_NO_CONTENT = ("node.start", "node.room", "node.policy_no", "node.isolate_looked")
+_NO_CONTENT = ("node.start", "node.room", "node.policy_no", "node.isolate_looked", "pod.row")
 """Where it lies, and what is only noted down until the next tick."""
 _MODULES = (
     inventory, law, fold, windows, suppress, evict_memory, evict_cpu, capacity, reservation,
@@ -162,6 +162,21 @@ class PartitionState:
         """(slots, owner, place) of every pod of these rows: owner indexes ``rows``."""
         return spans(self.nodes["start"].take(rows), self.nodes["count"].take(rows))
 
+    def pods_where(self, mask: Bools, rows: Ints) -> tuple[Ints, Ints]:
+        """(slots, owner) of the pods of ``rows`` in ``mask``, which is over all slots of the arena.
+
+        In the order of the slots; owner indexes ``rows``. For what is asked of most pods at once:
+        `slots_of` costs more.
+        """
+        slots = np.flatnonzero(mask[: self._next_slot])
+        place = np.full(self.nodes.size, ABSENT, dtype=np.int64)
+        place[rows] = np.arange(len(rows))
+        owner = place.take(self.pods["row"].take(slots))
+        if len(rows) < len(self.seats):
+            mine = owner != ABSENT
+            slots, owner = slots[mine], owner[mine]
+        return slots, owner
+
     def take_slots(self, count: int) -> tuple[int, int]:
         """(start, room) of a span for ``count`` pods; its slots hold nothing."""
         room = -(-count // ROOM_STEP) * ROOM_STEP
@@ -217,10 +232,10 @@ class PartitionState:
     def _image(self, seats: list[tuple[bytes, Seat]]) -> tuple[dict[str, Any], dict[str, Array]]:
         rows = np.array([seat.row for _, seat in seats], dtype=np.int64)
         arrays = {f"node.{k}": v for k, v in self.nodes.copy_rows(rows).items()}
-        for name in _NO_CONTENT:
-            arrays[name] = np.zeros_like(arrays[name])
         slots, _, _ = self.slots_of(rows)
         arrays |= {f"pod.{k}": v for k, v in self.pods.copy_rows(slots).items()}
+        for name in _NO_CONTENT:
+            arrays[name] = np.zeros_like(arrays[name])
         if self.models is not None:
             arrays |= {f"model.{k}": v for k, v in self.models.image(slots, rows).items()}
         meta = {
@@ -264,8 +279,9 @@ class PartitionState:
         self.nodes["start"][rows], self.nodes["room"][rows] = starts, rooms
         self._next_slot = int(np.add.reduce(rooms, dtype=np.int64))
         self.pods.grow(max(self._next_slot, SMALLEST))
-        slots, _, _ = self.slots_of(rows)
+        slots, owner, _ = self.slots_of(rows)
         self.pods.write_rows(slots, _under("pod.", arrays))
+        self.pods["row"][slots] = rows.take(owner)
         models = _under("model.", arrays)
         if models:
             from agents.prediction.held import Held  # noqa: PLC0415  (see `agents.predict`)

@@ -90,6 +90,13 @@ def spans(start: Ints, count: Ints) -> tuple[Ints, Ints, Ints]:
     return start.take(owner) + place, owner, place
 
 
+def spread(values: Array, owner: Ints) -> Array:
+    """``values.take(owner)``, read-only; without a copy where all values are equal."""
+    if len(values) and (values == values[0]).all():
+        return np.broadcast_to(values[:1], owner.shape)
+    return values.take(owner)
+
+
 def _filled(field: Field, size: int) -> Array:
     shape = (size, *field.shape)
     if field.fill == 0:

@@ -29,8 +29,8 @@ BYTES_PER_KIB = 1024  # memory is held in KiB, rounded up
 NODE_FIELDS = (
     Field("ring", np.int32, (len(SERIES), SECONDS), ABSENT),
     Field("second", fill=ABSENT),  # the newest bucket, in seconds of event time
-    Field("minute", fill=ABSENT),
-    Field("tenth", fill=ABSENT),  # the newest 10 minutes
+    Field("minute", np.int32, fill=ABSENT),
+    Field("tenth", np.int32, fill=ABSENT),  # the newest 10 minutes
 )
 POD_FIELDS = (
     # maxima of cpu milli and memory KiB: current minute, current 10 minutes, short, long window

@@ -1,18 +1,18 @@
 """A pod that may be told to go, and what it would cost to lose its work.
 
-Made by `agents.eviction.node` from the state; ordered by `agents.eviction.order`.
+Made by `agents.eviction.node` from the state; ordered by `agents.eviction.order`. Structs of
+msgspec, for a node in need makes one of each of its pods at every sample.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 CHEAP, UNKNOWN, DEAR = range(3)
 """Ranks of lost work: what comes back by itself, what nobody knows, what is lost for good."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """What is known of the work in a pod; None where nothing was said."""
 
     recoverable: bool | None = None  # starts again by itself, or goes on from a checkpoint
@@ -35,8 +35,7 @@ class Work:
 NOTHING_SAID = Work()
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """One pod of a node; amounts are millicores or bytes, whichever is short."""
 
     uid: str

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from agents import emit
 from agents.eviction import ladder, node, overdraft, plan, why
 from agents.eviction.candidate import Candidate
@@ -49,7 +51,7 @@ class Gate:
         """
         return (
             Field(self.evicted_ms, fill=ABSENT),
-            Field(self.fruitless),
+            Field(self.fruitless, np.int32),
             Field(self.need_at_order, fill=ABSENT),
             overdraft.field(self.overdrawn_ms),
         )
@@ -102,14 +104,15 @@ def serve(
     tasks = plan.tasks_of(gate.resource, goals, short.marks, pods, gate.names, start)
     releases = plan.releases_of(gate.resource, pods)
     gone = [pod.uid for pod in going]
-    wanted = len(run(tasks, releases, gone).evicted)
+    whole = run(tasks, releases, gone)
+    wanted = len(whole.evicted)
     nodes["evictions_wanted"][row] += wanted
     if not wanted or not cooled(log_ms, int(nodes[gate.evicted_ms][row]), rule.cooldown_ms):
         return
     budget, reason = budget_of(state, log_ms)
-    if reason in ALONE.values():
+    if reason in ALONE.values():  # its task is the first, so nobody was taken before
         tasks = [task for task in tasks if task.name == plan.BEST_EFFORT]
-    done = run(tasks, releases, gone, budget)
+    done = whole.first(budget, [task.name for task in tasks])
     if not done.evicted:
         return
     nodes[gate.evicted_ms][row] = log_ms

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
 from agents.classes import BEST_EFFORT, EVICTABLE, HOST, TERMINATING
 from agents.eviction import worth
 from agents.eviction.candidate import Candidate
@@ -49,42 +47,32 @@ def best_effort_pods(
     that one: where the peer overlooks the list, here it holds for every feature.
     """
     start = int(state.nodes["start"][seat.row])
-    slots = np.arange(start, start + len(seat.uids), dtype=np.int64)
-    roles = state.pods["roles"].take(slots)
-    mine = np.flatnonzero((roles & (BEST_EFFORT | HOST)) == BEST_EFFORT)
-    slots, roles = slots[mine], roles[mine]
-    ordered_ms = state.pods["ordered_ms"].take(slots)
-    stands = (ordered_ms >= 0) & (log_ms - ordered_ms < state.law.loop.command_ttl_ms)
-    going = ((roles & TERMINATING) > 0) | stands
-    column, unit = _COLUMNS[resource]
-    kinds = kinds_of(resource)
-    said = worth.said_by(state.pods, slots, int(state.nodes["event_ms"][seat.row]))
+    here = slice(start, start + len(seat.uids))
+    pods, (column, unit), kinds = state.pods, _COLUMNS[resource], kinds_of(resource)
+    roles = pods["roles"][here].tolist()
+    mine = [at for at, bits in enumerate(roles) if bits & (BEST_EFFORT | HOST) == BEST_EFFORT]
+    priorities, uses, ordered_ms, tries = (
+        pods[name][here].tolist() for name in ("priority", column, "ordered_ms", "tries")
+    )
+    requests = pods["request"][here, unit].tolist()
+    stands_since_ms = log_ms - state.law.loop.command_ttl_ms
+    said = worth.said_by(pods, here, mine, int(state.nodes["event_ms"][seat.row]))
     return [
         Candidate(
-            uid=seat.uids[place],
-            priority=priority,
-            used=used if used > 0 else None,
-            request=request,
-            kind=kinds[priority > MID_ABOVE],
+            uid=seat.uids[at],
+            priority=priorities[at],
+            used=uses[at] if uses[at] > 0 else None,
+            request=requests[at],
+            kind=kinds[priorities[at] > MID_ABOVE],
             best_effort=allows(words["policies"], f"be_{resource}"),
-            opted_out=not bits & EVICTABLE,
-            going=gone,
-            tries=tries,
-            slot=slot,
+            opted_out=not roles[at] & EVICTABLE,
+            going=roles[at] & TERMINATING > 0
+            or (ordered_ms[at] >= 0 and ordered_ms[at] > stands_since_ms),
+            tries=tries[at],
+            slot=start + at,
             **words,
         )
-        for place, slot, priority, used, request, bits, gone, tries, words in zip(
-            mine.tolist(),
-            slots.tolist(),
-            state.pods["priority"].take(slots).tolist(),
-            state.pods[column].take(slots).tolist(),
-            state.pods.take("request", slots)[:, unit].tolist(),
-            roles.tolist(),
-            going.tolist(),
-            state.pods["tries"].take(slots).tolist(),
-            said,
-            strict=True,
-        )
+        for at, words in zip(mine, said, strict=True)
     ]
 
 

@@ -8,6 +8,7 @@ Sources: koordinator `qosmanager/plugins/util/evict.go`, `memoryevict/memory_evi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from agents.eviction.candidate import Candidate
 from agents.eviction.labels import allows
@@ -51,15 +52,13 @@ def by_size(candidates: Iterable[Candidate], start: int = 0) -> list[Candidate]:
 
     What nobody can say the size of comes last within its priority, and there the uid descends.
     """
-    pods = _best_effort(candidates)
-    place = {pod.uid: i for i, pod in enumerate(sorted(pods, key=lambda pod: pod.uid))}
 
-    def key(pod: Candidate) -> tuple[int, int, int, tuple[int, int], bool, int, int]:
-        unknown = pod.used is None
-        last = -place[pod.uid] if unknown else place[pod.uid]
-        return *_before(pod, start), pod.work.cost(), unknown, -(pod.used or 0), last
+    def key(pod: Candidate) -> tuple[int, int, int, tuple[int, int], bool, int]:
+        return *_before(pod, start), pod.work.cost(), pod.used is None, -(pod.used or 0)
 
-    return sorted(pods, key=key)
+    pods = sorted(_best_effort(candidates), key=attrgetter("uid"))
+    unknown = [pod for pod in reversed(pods) if pod.used is None]
+    return sorted([pod for pod in pods if pod.used is not None] + unknown, key=key)
 
 
 def by_share(candidates: Iterable[Candidate], start: int = 0) -> list[Candidate]:

@@ -3,7 +3,8 @@
 `agents.evict_memory` and `agents.evict_cpu` ask once a wave, where the policy wants eviction by
 allocatable. An offer of nothing, or none that is known, is no reason to evict: CPU is throttled
 then, and memory has its last gate. What was overdrawn must stay so for a cool-down, since what is
-lent falls at once and rises slowly.
+lent falls at once and rises slowly. Requests are added up when a node's pods or its policy change
+(`count`, called by `agents.side`), not at every sample.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from agents import law
 from agents.classes import BEST_EFFORT, HOST
 from agents.eviction.node import MID_ABOVE, kinds_of
+from agents.lending.amounts import sums
 from agents.table import ABSENT, Bools, Field, Ints
 
 if TYPE_CHECKING:
@@ -22,9 +24,18 @@ if TYPE_CHECKING:
     from agents.state import PartitionState
 
 LARGEST_ASKED = 1 << 43
-"""Bytes or millicores; 500 pods of it stay exact in a float."""
+"""Bytes or millicores; no node's sum leaves 63 bits, and times 100 neither."""
+LARGEST_MILLI = 1 << 40
+"""No node has a billion cores; cut here, so that no window's sum leaves 63 bits."""
 SINCE, LATEST = 0, 1
 UNITS = {"cpu": 0, "memory": 1}
+ASKED = Field("asked", shape=(2 * len(UNITS) + 1,))
+"""Requests of a node's best-effort pods up to its rules' priorities: of CPU on batch and on mid, of
+memory on both; at last of CPU whatever the priority.
+"""
+DECIDERS = {"cpu": "evict_cpu", "memory": "evict_memory"}
+SWITCHES = ("evict_cpu.enabled", "evict_memory.allocatable_enabled")
+"""Keys of the policy of which one must be on for anybody to ask."""
 
 
 def field(column: str) -> Field:
@@ -42,7 +53,8 @@ def standing(
     if not on.any():
         return on
     on &= law.switch(state, rows, "capacity.enabled") & folded.known
-    asked = _asked(state, folded, UNITS[resource], decider)
+    begin = 2 * UNITS[resource]
+    asked = state.nodes.take("asked", rows)[:, begin : begin + 2]
     there = np.minimum(offers(state, rows, resource), LARGEST_ASKED)
     threshold = law.column(state, rows, f"{decider}.allocatable_threshold_percent")
     over = on & ((there > 0) & (asked * 100 > there * threshold[:, None])).any(axis=1)
@@ -74,12 +86,27 @@ def lent_by_kind(
     }
 
 
-def _asked(state: PartitionState, folded: Folded, unit: int, decider: str) -> Ints:
-    """Requests [w, 2] of best-effort pods up to the rule's priority, on batch and on mid."""
-    pods, slots, rows = state.pods, folded.slots, folded.rows
-    roles, priority = pods["roles"].take(slots), pods["priority"].take(slots)
-    most = law.column(state, rows, f"{decider}.allocatable_priority_most").take(folded.owner)
-    mine = ((roles & (BEST_EFFORT | HOST)) == BEST_EFFORT) & (priority <= most)
-    request = np.minimum(pods.take("request", slots)[:, unit], LARGEST_ASKED) * mine
-    cell = folded.owner * 2 + (priority > MID_ABOVE)
-    return np.bincount(cell, request, len(rows) * 2).astype(np.int64).reshape(-1, 2)
+def all_milli(state: PartitionState, rows: Ints) -> Ints:
+    """CPU [n] that all best-effort pods of these nodes ask for."""
+    result: Ints = state.nodes.take("asked", rows)[:, -1]
+    return result
+
+
+def count(state: PartitionState, rows: Ints) -> None:
+    """Add the requests up anew: pods or the policies of these nodes may be others now."""
+    if not any(state.laws.column(key).any() for key in SWITCHES):
+        return
+    pods = state.pods
+    slots, owner, _ = state.slots_of(rows)
+    mine = np.flatnonzero((pods["roles"].take(slots) & (BEST_EFFORT | HOST)) == BEST_EFFORT)
+    slots, owner = slots[mine], owner[mine]
+    request = np.minimum(pods.take("request", slots), LARGEST_ASKED)
+    priority = pods["priority"].take(slots)
+    above = (priority > MID_ABOVE).astype(np.int64)
+    parts = np.zeros((len(slots), 2 * len(UNITS) + 1), dtype=np.int64)
+    for resource, unit in UNITS.items():
+        key = f"{DECIDERS[resource]}.allocatable_priority_most"
+        counts = priority <= law.column(state, rows, key).take(owner)
+        parts[np.arange(len(slots)), 2 * unit + above] = request[:, unit] * counts
+    parts[:, -1] = np.minimum(request[:, 0], LARGEST_MILLI)
+    state.nodes.put("asked", rows, sums(parts, owner, len(rows)))

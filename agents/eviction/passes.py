@@ -32,6 +32,11 @@ class Outcome:
     task_of: dict[str, str] = field(default_factory=dict)
     released: dict[str, dict[str, int]] = field(default_factory=dict)
 
+    def first(self, most: int, tasks: Collection[str]) -> Outcome:
+        """The first ``most`` victims of these tasks; what the fewer release is not told."""
+        evicted = [uid for uid in self.evicted if self.task_of[uid] in tasks][:most]
+        return Outcome(evicted, {uid: self.task_of[uid] for uid in evicted})
+
 
 class _Books:
     def __init__(
@@ -41,19 +46,20 @@ class _Books:
         self.releases = releases
         self.outcome = Outcome(released={task.target: {} for task in self.tasks})
         self.gone: set[str] = set()
+        self._worth: dict[tuple[str, str], Amounts | None] = {}
+        self._of = {
+            target: [task.name for task in self.tasks if task.target == target]
+            for target in self.outcome.released
+        }
 
-    def worth(self, uid: str, target: str) -> dict[str, int] | None:
+    def worth(self, uid: str, target: str) -> Amounts | None:
         """What a pod releases for a target: the largest value a resource; None: nobody knows."""
-        said = self.releases.get(uid, {})
-        known = [said[task.name] for task in self.of(target) if task.name in said]
-        largest: dict[str, int] = {}
-        for amounts in known:
-            for resource, amount in amounts.items():
-                largest[resource] = max(largest.get(resource, 0), amount)
-        return largest if known else None
-
-    def of(self, target: str) -> list[Task]:
-        return [task for task in self.tasks if task.target == target]
+        key = uid, target
+        if key not in self._worth:
+            said = self.releases.get(uid, {})
+            known = [said[name] for name in self._of[target] if name in said]
+            self._worth[key] = _largest(known) if known else None
+        return self._worth[key]
 
     def credit(self, uid: str) -> None:
         """Count a pod for every target, whichever task it goes for."""
@@ -62,19 +68,30 @@ class _Books:
             for resource, amount in (self.worth(uid, target) or {}).items():
                 total[resource] = total.get(resource, 0) + amount
 
-    def missing(self, task: Task) -> set[str]:
+    def missing(self, task: Task) -> list[str]:
         """Resources of the goal that are not covered yet."""
         total = self.outcome.released[task.target]
-        return {name for name, amount in task.goal.items() if total.get(name, 0) < amount}
+        return [name for name, amount in task.goal.items() if total.get(name, 0) < amount]
 
     def evict(self, uid: str, task: Task) -> None:
         self.outcome.evicted.append(uid)
         self.outcome.task_of[uid] = task.name
         self.credit(uid)
 
-    def helps(self, uid: str, task: Task) -> bool:
+    def helps(self, uid: str, task: Task, missing: Sequence[str]) -> bool:
         worth = self.worth(uid, task.target) or {}
-        return any(worth.get(name, 0) > 0 for name in self.missing(task))
+        return any(worth.get(name, 0) > 0 for name in missing)
+
+
+def _largest(amounts: Sequence[Amounts]) -> Amounts:
+    """The largest value of each resource."""
+    if len(amounts) == 1:
+        return amounts[0]
+    largest: dict[str, int] = {}
+    for one in amounts:
+        for resource, amount in one.items():
+            largest[resource] = max(largest.get(resource, 0), amount)
+    return largest
 
 
 def run(
@@ -92,12 +109,13 @@ def run(
         books.credit(uid)
     limit = len(releases) if most is None else most
     for task in books.tasks:
-        before = len(books.outcome.evicted)
+        before, missing = len(books.outcome.evicted), books.missing(task)
         for uid in task.order:
-            if len(books.outcome.evicted) >= limit or not books.missing(task):
+            if len(books.outcome.evicted) >= limit or not missing:
                 break
-            if uid not in books.gone and books.helps(uid, task):
+            if uid not in books.gone and books.helps(uid, task, missing):
                 books.evict(uid, task)
+                missing = books.missing(task)
         if len(books.outcome.evicted) == before < limit and books.missing(task):
             for uid in task.order:
                 if uid not in books.gone and books.worth(uid, task.target) is None:

@@ -232,7 +232,7 @@ def _by_usage(rule: Rule, node: Node) -> int:
     marks = usage_marks(rule)
     if marks is None:
         return 0
-    return int(release.by_usage(_column([node.capacity]), _column([node.used]), *marks)[0])
+    return int(release.by_usage(np.array(node.capacity), np.array(node.used), *marks))
 
 
 def _column(values: Iterable[int]) -> Array:

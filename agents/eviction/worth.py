@@ -13,7 +13,7 @@ import numpy as np
 
 from agents.eviction.candidate import NOTHING_SAID, Work
 from agents.eviction.labels import FEATURES, GATES, INT32
-from agents.table import ABSENT, Field, Ints, Table
+from agents.table import ABSENT, Field, Table
 
 if TYPE_CHECKING:
     from schemas.records import PodFact
@@ -77,25 +77,35 @@ def work_of(will: int, retries_left: int, age_ms: int) -> Work:
     )
 
 
-def said_by(arena: Table, slots: Ints, now_ms: int) -> list[dict[str, Any]]:
-    """What each of these pods says, as fields of `Candidate`; ``now_ms`` is the event time."""
-    columns = [arena[field.name].take(slots) for field in POD_FIELDS]
-    if all((column == field.fill).all() for column, field in zip(columns, POD_FIELDS, strict=True)):
-        return [_NOTHING] * len(slots)
-    since_ms = arena["since_ms"].take(slots)
-    ages_ms = np.where(since_ms >= 0, now_ms - since_ms, 0)
+def said_by(
+    arena: Table, here: slice, places: Sequence[int], now_ms: int
+) -> list[dict[str, Any]]:  # fmt: skip
+    """What the pods at these places of the slots ``here`` say, as fields of `Candidate`.
+
+    ``now_ms`` is the event time.
+    """
+    columns = [arena[field.name][here].tolist() for field in POD_FIELDS]
+    if all(
+        column.count(field.fill) == len(column)
+        for column, field in zip(columns, POD_FIELDS, strict=True)
+    ):
+        return [_NOTHING] * len(places)
+    will, bits, first, sub, retries = columns
+    since_ms = arena["since_ms"][here].tolist()
     return [
         {
-            "opted_in": bool(will & OPTED_IN),
-            "policies": policies_of(bits),
-            "eviction_priority": first,
-            "sub_priority": None if sub == NOT_SAID else sub,
-            "work": work_of(will, retries, age_ms),
+            "opted_in": bool(will[at] & OPTED_IN),
+            "policies": policies_of(bits[at]),
+            "eviction_priority": first[at],
+            "sub_priority": None if sub[at] == NOT_SAID else sub[at],
+            "work": work_of(will[at], retries[at], _age_ms(since_ms[at], now_ms)),
         }
-        for will, bits, first, sub, retries, age_ms in zip(
-            *(column.tolist() for column in columns), ages_ms.tolist(), strict=True
-        )
+        for at in places
     ]
+
+
+def _age_ms(since_ms: int, now_ms: int) -> int:
+    return now_ms - since_ms if since_ms >= 0 else 0
 
 
 def _will(pod: PodFact) -> int:

@@ -38,7 +38,7 @@ def spend(
     far = (100 - usage_percent) * elapsed_ms
     counts = (usage_percent >= 100) | (usage_percent < saving_below_percent)
     counts &= usage_percent >= 0
-    return np.clip(tokens + np.where(counts, far, 0), -size, size)
+    return np.maximum(np.minimum(tokens + far * counts, size), -size)
 
 
 def allows(tokens: Ints) -> Bools:

@@ -28,6 +28,16 @@ def permille_of(amount: Array, permille: Percent) -> Ints:
     return result
 
 
+def quotient(amount: Array, parts: Array) -> Ints:
+    """floor(amount / parts) of amounts from 0 below 2^53: exact, and much cheaper than on integers.
+
+    A quotient just below a whole number k differs from it by at least 1 / parts, which is more than
+    half a step of a float64 near k while k x parts stays below 2^53; so it is never rounded up.
+    """
+    result: Ints = (amount / parts).astype(np.int64)
+    return result
+
+
 def up(amount: Array, parts: Array) -> Ints:
     """The quotient, rounded up."""
     result: Ints = -(-amount // parts)

@@ -14,6 +14,7 @@ import numpy as np
 
 from agents.prediction import decay
 from agents.prediction.buckets import Buckets
+from agents.prediction.entries import Entries
 from agents.table import ABSENT, Array, Ints
 
 FAR = 100
@@ -118,20 +119,23 @@ def percentiles(
 
 def _walk(kind: Kind, histograms: Histograms, rows: Ints, fractions: tuple[float, ...]) -> Array:
     cells = histograms.cells.take(rows, axis=0)
-    filled: Array = cells >= kind.epsilon
-    every, last = np.arange(len(rows)), kind.buckets.count - 1
+    found = Entries.of(cells != 0)
+    weight = found.spread(cells.reshape(-1).take(found.flat), 0)
+    bucket = found.spread(found.flat - found.row * kind.buckets.count, 0)
+    filled: Array = weight >= kind.epsilon
+    every, last = np.arange(len(rows)), weight.shape[1] - 1
     lowest = filled.argmax(axis=1)
     highest = last - filled[:, ::-1].argmax(axis=1)
     some = filled[every, lowest]
-    running = cells.cumsum(axis=1, dtype=cells.dtype)
-    below = running[every, lowest] - cells[every, lowest]
+    running = weight.cumsum(axis=1, dtype=cells.dtype)
+    below = running[every, lowest] - weight[every, lowest]
     total = histograms.total.take(rows)
     result = np.empty((len(rows), len(fractions)))
     for column, fraction in enumerate(fractions):
         reached: Array = running >= (below + total * cells.dtype.type(fraction))[:, None]
         place = np.where(reached[:, last], reached.argmax(axis=1), last)
         place = np.minimum(np.maximum(place, lowest), highest)
-        result[:, column] = np.where(some, kind.buckets.answers.take(place), 0)
+        result[:, column] = np.where(some, kind.buckets.answers.take(bucket[every, place]), 0)
     return result
 
 

@@ -18,8 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from agents.prediction.buckets import find
+from agents.prediction.entries import Entries
 from agents.prediction.histogram import Histograms, Kind
 from agents.table import ABSENT, Array, Bools, Ints
+
+NO_BUCKET = 1 << 16
+"""Beyond every bucket of any scheme."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +38,14 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class Odds:
-    """What the past says of n rows, before any price."""
+    """What the past says of n rows, before any price: the levels of which one can be the cheapest.
 
-    above: Array  # [n, buckets] float64: share of the past above each bucket's answer
+    These are the first bucket, those that the past reached, and the one above each of them: between
+    them a level only costs more.
+    """
+
+    level: Array  # [n, levels] ascending; infinite where there is none
+    above: Array  # [n, levels] share of the past above each
     peak: Array  # [n] the own peak
     known: Bools  # [n] False: no past at all
 
@@ -45,36 +54,58 @@ def odds(
     kind: Kind, histograms: Histograms, rows: Ints, recent: Array, worth: Worth
 ) -> Odds:  # fmt: skip
     """From histograms of peaks and the last few of them [rows, k], ABSENT where there was none."""
+    cells = histograms.cells.take(rows, axis=0)
     total = histograms.total.take(rows).astype(np.float64)
-    trained = total > 0
-    share = np.where(trained, 1 - worth.recent_share, 0)
-    shares = histograms.cells.take(rows, axis=0) * (share / np.where(trained, total, 1))[:, None]
-    seen = recent != ABSENT
+    trained, seen = total > 0, recent != ABSENT
+    places = find(kind.buckets, recent.astype(np.float64))
+    places += (np.arange(len(rows)) * kind.buckets.count)[:, None]
+    mask = cells != 0
+    mask.reshape(-1)[places[seen]] = True
+    found = Entries.of(mask)
+    scale = np.where(trained, 1 - worth.recent_share, 0) / np.where(trained, total, 1)
+    shares = cells.reshape(-1).take(found.flat) * scale.take(found.row)
     count = np.add.reduce(seen, axis=1, dtype=np.int64)
     each = worth.recent_share / np.maximum(count, 1)
-    places = find(kind.buckets, recent.astype(np.float64))
-    every = np.arange(len(rows))
+    index = found.index()
     for column in range(recent.shape[1]):
-        shares[every, places[:, column]] += np.where(seen[:, column], each, 0)
+        mine = np.flatnonzero(seen[:, column])
+        shares[index.take(places[mine, column])] += each[mine]
+    bucket = found.spread(found.flat - found.row * kind.buckets.count, NO_BUCKET)
+    return _levels(kind, bucket, found.spread(shares, 0.0), trained | (count > 0), worth)
+
+
+def _levels(kind: Kind, bucket: Ints, shares: Array, known: Bools, worth: Worth) -> Odds:
+    """From the buckets that the past reached [n, k], ascending, and its share in each."""
+    answers, last = kind.buckets.answers, kind.buckets.count - 1
+    rows = np.arange(len(bucket))
     running = shares.cumsum(axis=1)
     whole = running[:, -1:]
     reached: Array = running >= whole * worth.peak_fraction
-    peak = kind.buckets.answers.take(reached.argmax(axis=1))
-    shares[:, -1] = 0  # nothing lies above the last bucket
-    above = whole - running + shares * worth.higher_share
-    return Odds(above / np.where(whole > 0, whole, 1), peak, trained | (count > 0))
+    peak = answers.take(bucket[rows, reached.argmax(axis=1)], mode="clip")
+    beyond = whole - running
+    here = beyond + np.where(bucket == last, 0, shares) * worth.higher_share  # nothing lies above
+    following = np.full_like(bucket, NO_BUCKET)
+    following[:, :-1] = bucket[:, 1:]
+    free = bucket + 1 < np.minimum(following, last + 1)  # the next one is not one of them itself
+    level = np.full((len(bucket), 2 * bucket.shape[1] + 1), np.inf)
+    above = np.zeros_like(level)
+    level[:, 0], above[:, 0] = np.where(bucket[:, 0] > 0, answers[0], np.inf), whole[:, 0]
+    level[:, 1::2] = np.where(bucket <= last, answers.take(bucket, mode="clip"), np.inf)
+    level[:, 2::2] = np.where(free, answers.take(bucket + 1, mode="clip"), np.inf)
+    above[:, 1::2], above[:, 2::2] = here, beyond
+    return Odds(level, above / np.where(whole > 0, whole, 1), peak, known)
 
 
-def cheapest(kind: Kind, given: Odds, price: float) -> Array:
+def cheapest(given: Odds, price: float) -> Array:
     """[n] float64: the level with the least cost, of equals the highest; ABSENT without a past."""
-    cost = kind.buckets.answers + (price * given.peak)[:, None] * given.above
+    cost = given.level + (price * given.peak)[:, None] * given.above
     place = cost.shape[1] - 1 - cost[:, ::-1].argmin(axis=1)
-    return np.where(given.known, kind.buckets.answers.take(place), ABSENT)
+    return np.where(given.known, given.level[np.arange(len(place)), place], ABSENT)
 
 
 def reserve(
     kind: Kind, histograms: Histograms, rows: Ints, recent: Array, worth: Worth
 ) -> Ints:  # fmt: skip
     """[rows] whole units to reserve, ABSENT where nothing is known: then the request stands."""
-    levels = cheapest(kind, odds(kind, histograms, rows, recent, worth), worth.price)
+    levels = cheapest(odds(kind, histograms, rows, recent, worth), worth.price)
     return levels.astype(np.int64)

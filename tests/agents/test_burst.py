@@ -34,6 +34,12 @@ class Throttled:
         return self.world.say(sample) + self.world.tick(0)
 
     def quota(self) -> int:
+        """What is in force for the pod."""
+        held = int(self.world.pods(self.node, "burst_quota_us")[0])
+        return held if held >= 0 else BASE
+
+    def held(self) -> int:
+        """What is kept of it; ABSENT at its limit."""
         return int(self.world.pods(self.node, "burst_quota_us")[0])
 
 
@@ -86,14 +92,31 @@ def test_a_pod_s_own_wish_counts_but_not_where_the_node_is_off() -> None:
     assert small.quota() == BASE * 110 // 100
     off = Throttled(WARM, cpu_burst=BurstWish(policy="auto"))
     assert of(off.second([900, 0], throttled_us=5000), "commands", "isolate") == []
-    assert off.quota() == -1
+    assert off.held() == -1
+
+
+def test_a_wish_counts_for_its_pod_wherever_the_others_lie() -> None:
+    wish = BurstWish(quota_burst_percent=110)
+    nodes = [
+        Node(f"n{i}", (*(best_effort(f"b{k}") for k in range(i)), *pods(cpu_burst=own)))
+        for i, own in enumerate((None, wish, None, wish))
+    ]
+    world = World(AUTO, *nodes[::-1])
+    for second in range(3):
+        for node in nodes:
+            count = len(node.pods)
+            throttled = [0] * (count - 2) + [second * 5000, 0]
+            world.say(node.sample([100] * count, more={"cpu_throttled_us": throttled}), 0)
+        world.tick(1000)
+    held = [world.pods(node, "burst_quota_us")[-2] for node in nodes]
+    assert held == [144_000, 110_000, 144_000, 110_000]
 
 
 def test_switched_off_the_state_is_gone() -> None:
     one = Throttled(AUTO)
     one.second([900, 0], throttled_us=5000)
     one.world.tick(1000, ("policies", 0, b"default", PolicyRecord("default", 2, "", WARM)))
-    assert one.quota() == -1
+    assert one.held() == -1
     assert one.world.value(one.node, "burst_ms") == -1
     (command,) = of(one.world.out, "commands", "isolate")
     assert command.reason == "released"

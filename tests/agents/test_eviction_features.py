@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agents.eviction import plan
 from agents.eviction.node import best_effort_pods
-from schemas.records import Ack, Command, Decision, FleetFacts, PodFact
+from schemas.records import Ack, Command, Decision, FleetFacts, PodFact, PolicyRecord
 from tests.agents.worlds import GIB, MEMORY, PARTITION, WARM, Node, World, best_effort, of, online
 
 FULL = MEMORY * 26 // 100
@@ -128,6 +128,21 @@ def test_an_offer_of_nothing_evicts_nobody() -> None:
     assert overdrawn(policy, big("b"), big("c"), seconds=20)
     off = policy.replace(LENT, "capacity: {enabled: false}\n")
     assert overdrawn(off, big("b"), big("c"), seconds=20) == []
+
+
+def test_requests_are_counted_anew_with_other_pods_and_another_policy() -> None:
+    world = World(WARM + LENT, node := Node(pods=(online("a"), big("b"), big("c"))))
+    assert not any(world.value(node, "asked"))  # nobody asks
+    policy = TAKEN_BACK + CPU + "}\n"
+    world.tick(0, ("policies", 0, b"default", PolicyRecord("default", 2, "", policy)))
+    assert world.value(node, "asked") == [8000, 0, 16 * GIB, 0, 8000]
+    lower = policy.replace("_enabled: true}", "_enabled: true, allocatable_priority_most: 10}")
+    world.tick(0, ("policies", 0, b"default", PolicyRecord("default", 3, "", lower)))
+    assert world.value(node, "asked") == [8000, 0, 0, 0, 8000]
+    world.tick(0, ("policies", 0, b"default", PolicyRecord("default", 4, "", policy)))
+    node.pods, node.rev = (online("a"), big("b"), big("m", priority=7500)), 2
+    world.know(node)
+    assert world.value(node, "asked") == [4000, 0, 8 * GIB, 0, 8000]  # mid is above the rule
 
 
 def test_mid_work_draws_on_mid_and_is_not_booked_as_batch() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from agents.eviction import labels, ladder, order
 from agents.eviction.candidate import Candidate, Work
@@ -45,6 +45,7 @@ def named(pods: list[Candidate]) -> str:
 
 
 @pytest.mark.parametrize("by", ORDERS)
+@settings(deadline=None)
 @given(PODS, st.randoms(use_true_random=False))
 def test_every_order_is_total_and_keeps_opt_outs(
     by: Any, pods: list[Candidate], random: Any

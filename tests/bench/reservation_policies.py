@@ -78,7 +78,7 @@ def of_price(
             amounts = np.where(last == MISSING, ABSENT, last * size // WHOLE)
             odds = short_term.odds(kind, state, rows, amounts, worth)
             for answer, price in zip(result, prices, strict=True):
-                answer[:, t] = in_hundredths(short_term.cheapest(kind, odds, price), size)
+                answer[:, t] = in_hundredths(short_term.cheapest(odds, price), size)
         _train(kind, state, usage[:, t], size, t)
     return result
 

@@ -48,6 +48,7 @@ class Machine:
         self.cpu_us = [self.random.randrange(10**9) for _ in range(PODS)]
         self.pressure_us = [0] * PODS
         self.wait_us = [0] * PODS
+        self.throttled_us = [0] * PODS
         self.busy_us = sum(self.cpu_us)
         self.quota_milli = -1
         self.available_bytes = 90 << 30
@@ -94,7 +95,7 @@ class Machine:
                     "samples_dropped": 0, "oom_kills": 0,
                 },
                 {
-                    "cpu_usage_us": [*self.cpu_us], "cpu_throttled_us": [0] * PODS,
+                    "cpu_usage_us": [*self.cpu_us], "cpu_throttled_us": [*self.throttled_us],
                     "memory_used_bytes": [*self.memory], "psi_cpu_some_us": [*self.pressure_us],
                     "runq_wait_us": [*self.wait_us], slow: [1] * PODS,
                 },

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.lending.amounts import quotient
 from agents.lending.margins import WEEK_MINUTES, expected_peak, minute_of_week
 from agents.lending.publish import differs, left_over, normalised
 from agents.lending.reserved import cpus_of, reserved, said_cpu_milli
@@ -59,6 +60,13 @@ def test_what_others_gave_away_is_not_shown(origin: int, third_party: int) -> No
 )  # fmt: skip
 def test_changes_beyond_a_share_differ(old: int, new: int, permille: int, differ: bool) -> None:
     assert differs(np.array([old]), np.array([new]), permille).tolist() == [differ]
+
+
+@given(st.integers(0, 2**53 - 1), st.integers(1, 2**53), st.integers(-1, 1))
+def test_quotients_are_those_of_integers(amount: int, parts: int, near: int) -> None:
+    close = min(max(amount // parts * parts + near, 0), 2**53 - 1)  # by a whole quotient
+    for one in (amount, close):
+        assert quotient(np.array([one]), np.array([parts])).tolist() == [one // parts]
 
 
 @given(st.integers(0, 2**42))

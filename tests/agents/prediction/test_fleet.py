@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.prediction import fleet
@@ -30,6 +30,7 @@ def trained(cuts: tuple[int, ...]) -> fleet.Models:
     return models
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, ROWS), max_size=6).map(sorted))
 def test_cuts_leave_the_same_bytes(cuts: list[int]) -> None:
     for one, other in zip(trained(tuple(cuts)).state, trained(()).state, strict=True):

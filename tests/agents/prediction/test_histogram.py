@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.prediction import decay, histogram
@@ -82,6 +82,7 @@ def test_moving_the_reference_moves_no_percentile(
     assert (answers(state)[strong] == before[strong]).all()
 
 
+@settings(deadline=None)
 @given(samples, st.permutations(range(5)))
 def test_rows_do_not_touch_each_other(
     given_samples: list[tuple[int, float, int]], order: list[int]

@@ -53,7 +53,7 @@ def test_the_cheapest_level_by_hand() -> None:
     costs = {11: 11 + price * peak * 0.10, 21: 21 + price * peak * 0.04, 51: 51.0}
     found = odds(PERCENT, state, np.array([0]), NO_RECENT, WORTH)
     assert found.peak.tolist() == [peak]
-    assert cheapest(PERCENT, found, price).tolist() == [min(costs, key=costs.__getitem__)]
+    assert cheapest(found, price).tolist() == [min(costs, key=costs.__getitem__)]
 
 
 def test_usage_that_just_rose_is_followed_at_once() -> None:
@@ -80,7 +80,7 @@ def test_nothing_known_is_said_so() -> None:
 def test_a_higher_price_never_reserves_less(past: list[int], one: int, other: int) -> None:
     found = odds(PERCENT, of(past), np.array([0]), NO_RECENT, WORTH)
     low, high = sorted((one, other))
-    assert cheapest(PERCENT, found, low)[0] <= cheapest(PERCENT, found, high)[0]
+    assert cheapest(found, low)[0] <= cheapest(found, high)[0]
 
 
 @given(pasts, st.lists(st.integers(0, 99), min_size=3, max_size=3))
@@ -105,6 +105,41 @@ def test_rows_stand_alone(several: list[list[int]]) -> None:
     together = level(of(*several))
     assert together == [level(of(past))[0] for past in several]
     assert level(of(*several[::-1])) == together[::-1]
+
+
+def dense(state: Histograms, row: int, recent: list[int], worth: Worth) -> float:
+    """The same by the book: the cost of every bucket, of equals the highest."""
+    answers: list[float] = PERCENT.buckets.answers.tolist()
+    total = float(state.total[row])
+    shares = [float(w) / total * (1 - worth.recent_share) for w in state.cells[row]]
+    for value in recent:
+        shares[value] += worth.recent_share / len(recent)
+    whole = sum(shares)
+    below, running = [], 0.0
+    for share in shares:
+        running += share
+        below.append(running)
+    peak = next(a for a, r in zip(answers, below, strict=True) if r >= whole * worth.peak_fraction)
+    shares[-1] = 0.0
+    costs = [
+        answer + worth.price * peak * (whole - below[at] + shares[at] * worth.higher_share) / whole
+        for at, answer in enumerate(answers)
+    ]
+    least = min(costs)
+    near = [answer for answer, cost in zip(answers, costs, strict=True) if cost <= least + 1e-6]
+    return near[-1]
+
+
+@given(
+    pasts, st.lists(st.integers(0, 99), min_size=1, max_size=4),
+    st.sampled_from([0.5, 3.0, 40.0, 700.0]), st.sampled_from([0.0, 0.03, 0.4]),
+)  # fmt: skip
+def test_no_other_bucket_would_be_cheaper(
+    past: list[int], recent: list[int], price: float, higher: float
+) -> None:
+    worth = replace(WORTH, price=price, higher_share=higher)
+    found = level(of(past), np.array([recent]), worth)[0]
+    assert found == dense(of(past), 0, recent, worth)
 
 
 def test_the_buckets_of_the_fleet_serve_as_well() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from agents.eviction import labels, order, plan
 from agents.eviction.candidate import Candidate
