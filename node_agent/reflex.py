@@ -3,7 +3,8 @@
 `node_agent.loop` runs it beside the beat and hands it each sample. Every ``reflex.poll_ms`` of the
 policy it reads, on the sampler's kept descriptors, the stalled time of at most `HOT` pods (those
 that stalled or used most in the last period, and some in turn) and of the groups that hold only
-online pods; the latter only say where to look. `agents.reflex` judges; `node_agent.obey` acts.
+online pods; the latter only say where to look. A pod has its turn every other time, and each time
+while it, or such a group, has just stalled. `agents.reflex` judges; `node_agent.obey` acts.
 Without best-effort work that runs, or at its floor, there is nothing to take: one counter is read
 every `IDLE_MS`. Where the kernel grants triggers it tells when to look, and looks are as rare.
 Memory limits at and above the best-effort root are looked at too: nearly reached, one is answered
@@ -66,6 +67,8 @@ class Watch:
         data = self.files.read("psi_cpu", now_us)
         if data is not None:
             return psi.total(data, b"some")
+        if not self.uid:  # of many pods a few threads say nothing
+            return None
         if self.waits is None:
             self.waits = GroupWait(self.files)
         return self.waits.total_us(now_us)
@@ -96,7 +99,7 @@ class Reflex:
         self._online: dict[int, Watch] = {}  # by place in the census
         self._slices: list[Watch] = []
         self._hot: list[Watch] = []
-        self._turn = 0
+        self._turn = self._half = 0
         self._used_us, self._used_at_us = 0, LONG_AGO_US
         self._ran_us = self._scanned_us = self._alarm_us = LONG_AGO_US
         self._triggers: Triggers | None = None
@@ -206,7 +209,10 @@ class Reflex:
                 struck = True
                 if now_us - self._scanned_us >= SCAN_US:
                     self._scan(now_us, rule)
-        for watch in self._hot:
+        self._half ^= 1
+        for place, watch in enumerate(self._hot):
+            if not (struck or watch.pulse.strikes or (place ^ self._half) & 1):
+                continue
             strikes = self._feel(watch, now_us, rule)
             if strikes >= rule.polls and not self._is_own_limit(watch):
                 self._cut(watch)
@@ -236,6 +242,8 @@ class Reflex:
         files = self._sampler.best_effort
         if files is None or files.gone:
             return False
+        if now_us - self._used_at_us < IDLE_MS * 1000:
+            return now_us - self._ran_us < RUNS_US
         try:
             data = files.read("cpu_usage", now_us)
         except Vanished:
