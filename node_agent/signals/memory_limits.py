@@ -82,7 +82,7 @@ class MemoryLimits:
         if files.gone:
             return None
         try:
-            data = files.read("memory_current", now_us)
+            data = files.glance("memory_current", now_us)
         except Vanished:
             return None
         return None if data is None else parse_current(data)[0]

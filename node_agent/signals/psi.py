@@ -25,6 +25,12 @@ def total(data: bytes, kind: bytes) -> Value:
     return int(line[line.index(_TOTAL) + len(_TOTAL) :])
 
 
+def first_total(data: bytes) -> int:
+    """``total=`` of the first line, which is ``some`` on every kernel; the shortest way to it."""
+    start = data.index(_TOTAL) + len(_TOTAL)
+    return int(data[start : data.index(b"\n", start)])
+
+
 def parse_some(data: bytes) -> tuple[Value, ...]:
     """(some) in microseconds; read of every group each period, so the usual form goes straight."""
     end = data.find(b"\n")

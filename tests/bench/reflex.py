@@ -62,7 +62,8 @@ class Found:
     noisy_s: int = 0
     false_cuts: int = 0
     noisy_cuts: int = 0
-    agent_percent: float = 0.0
+    agent_percent: float = 0.0  # in the quiet part
+    looks_per_s: float = 0.0
 
     @property
     def judged(self) -> list[float | None]:
@@ -109,6 +110,7 @@ class Bench:
         """Count cuts while nothing happens, second by second."""
         cuts, end = self.agent.metric("reflex_cuts_total"), time.monotonic() + PATIENCE * seconds
         cpu_us, began = self.agent.cpu_us(), time.monotonic()
+        looks = self.agent.metric("reflex_looks_total")
         while found.quiet_s < seconds and time.monotonic() < end:
             self.others.milli()
             time.sleep(1.0)
@@ -121,23 +123,24 @@ class Bench:
                 found.noisy_cuts += int(now - cuts)
             cuts = now
         passed_s = time.monotonic() - began
+        found.looks_per_s = (self.agent.metric("reflex_looks_total") - looks) / passed_s
         found.agent_percent = (self.agent.cpu_us() - cpu_us) / 1e4 / passed_s
 
 
 @contextmanager
-def staged(folder: Path, policy: str = POLICY, *, cpu_idle: bool) -> Iterator[Bench]:
-    """Groups, service, job and agent for the time of a measurement."""
+def staged(folder: Path, policy: str = POLICY, *, cpu_idle: bool, pods: int = 2) -> Iterator[Bench]:
+    """Groups, service, job and agent for the time of a measurement; more pods are empty."""
     layout = detect()
     remove_stale(layout, NAME)
     with Groups(f"{NAME}-{os.getpid()}", layout) as groups:
         web, batch = groups.pod("online", "web"), groups.pod("besteffort", "batch")
         options = () if cpu_idle else ("--no-cpu-idle",)
         agent = Lone(groups, folder, policy, *options)
-        agent.inventory.write_text(
-            f"best_effort_root: {groups.be_root}\n"
-            f"pods:\n- {{uid: web, qos: LS, cgroup: {web}}}\n"
-            f"- {{uid: batch, qos: BE, cgroup: {batch}}}\n"
-        )
+        more = {f"web-{n}": groups.pod("online", f"web-{n}") for n in range(2, pods)}
+        rows = [f"- {{uid: {u}, qos: LS, cgroup: {at}}}" for u, at in {"web": web, **more}.items()]
+        rows.append(f"- {{uid: batch, qos: BE, cgroup: {batch}}}")
+        root = f"best_effort_root: {groups.be_root}\npods:\n"
+        agent.inventory.write_text(root + "\n".join(rows) + "\n")
         loads: list[Load] = []
         greedy = Greedy(batch, 2 * CPUS, folder / "counts")
         try:
@@ -171,10 +174,10 @@ def p95(values: list[float | None]) -> float | None:
     return ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)] if ordered else None
 
 
-def run(trials: int, quiet_s: int, *, cpu_idle: bool) -> int:
+def run(trials: int, quiet_s: int, pods: int, *, cpu_idle: bool) -> int:
     with (
         tempfile.TemporaryDirectory() as folder,
-        staged(Path(folder), cpu_idle=cpu_idle) as bench,
+        staged(Path(folder), cpu_idle=cpu_idle, pods=pods) as bench,
     ):
         found = measure(bench, trials, quiet_s)
         peak_kib = next(
@@ -184,6 +187,7 @@ def run(trials: int, quiet_s: int, *, cpu_idle: bool) -> int:
         )
     judged, every = found.judged, [ms for ms, _ in found.trials]
     figures = {
+        "pods": pods,
         "trials_judged": len(judged),
         "trials_noisy": len(found.trials) - len(judged),
         "cut_p50_ms": median([ms for ms in judged if ms is not None]),
@@ -195,6 +199,7 @@ def run(trials: int, quiet_s: int, *, cpu_idle: bool) -> int:
         "false_cuts": found.false_cuts,
         "noisy_cuts": found.noisy_cuts,
         "agent_cpu_percent": round(found.agent_percent, 3),
+        "looks_per_s": round(found.looks_per_s, 1),
         "agent_rss_peak_mib": round(peak_kib / 1024, 1),
     }
     goals = []
@@ -211,9 +216,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--quiet", default="600s", help="length of the quiet part; 0s: none")
+    parser.add_argument("--pods", type=int, default=2, help="with so many, most of them empty")
     parser.add_argument("--cpu-idle", action="store_true", help="as an agent does by default")
     options = parser.parse_args()
-    return run(options.trials, int(options.quiet.removesuffix("s")), cpu_idle=options.cpu_idle)
+    quiet_s = int(options.quiet.removesuffix("s"))
+    return run(options.trials, quiet_s, options.pods, cpu_idle=options.cpu_idle)
 
 
 if __name__ == "__main__":
