@@ -136,10 +136,11 @@ class Reflex:
         self._look()
 
     def close(self) -> None:
-        """Give back what was opened beside the sampler's descriptors."""
-        if self._triggers is not None:
-            asyncio.get_running_loop().remove_reader(self._triggers.descriptor)
-            self._triggers.close()
+        """Give back what was opened beside the sampler's descriptors; twice is once."""
+        triggers, self._triggers = self._triggers, None
+        if triggers is not None:
+            asyncio.get_running_loop().remove_reader(triggers.descriptor)
+            triggers.close()
         for watch in self._slices:
             watch.files.close()
         for watch in (*self._slices, *self._hot):

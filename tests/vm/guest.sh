@@ -6,6 +6,7 @@ export PYTHONPATH=/work/repo PYTHONDONTWRITEBYTECODE=1 CI=true
 
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mkdir -p /dev/shm /out
+echo 1 >/proc/sys/vm/overcommit_memory # tests map more addresses than this machine has memory
 mount -t tmpfs shm /dev/shm
 hostname second-kernel
 ip link set lo up

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.vm.debian import Kernel, MachineError
 
-MEMORY_MB, CPUS = 2048, 2
+MEMORY_MB, CPUS = 3072, 2
 LAST_LINES = 30
 LOOK_S = 1.0
 COMMAND_LINE = "console=ttyS0 quiet panic=-1 cgroup_no_v1=all psi=1"
