@@ -16,8 +16,11 @@ import orjson
 import typer
 
 from node_agent import run_options as opt
+from node_agent.cgroup.layout import detect
 from node_agent.cgroup.paths import normal_group
 from node_agent.check.cli import check
+from node_agent.drill.cli import drill
+from node_agent.drill.place import clear_all
 from node_agent.journal import Remembered, recall
 from node_agent.options import AcceptUnsigned, KeyFolder, MetricsHost, MetricsPort, StateDir
 from node_agent.settings import (
@@ -36,6 +39,7 @@ KERNEL_BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 app = typer.Typer(help="The agent of one machine: measure and obey.", no_args_is_help=True)
 app.command("check")(check)
+app.command("drill")(drill)
 
 
 @app.callback()
@@ -122,6 +126,7 @@ def uninstall(
 
 
 def _undo(state_dir: Path, *, json: bool) -> Undone:
+    drills = clear_all(detect())
     _must_exist(state_dir)
     done = undo(state_dir, KERNEL_BOOT.read_text("ascii").strip().replace("-", ""))
     if json:
@@ -129,9 +134,12 @@ def _undo(state_dir: Path, *, json: bool) -> Undone:
             "released": list(done.refused),
             "refused": done.refused,
             "broken_lines": done.broken_lines,
+            "drills": drills,
         }
         typer.echo(orjson.dumps(said))
         return done
+    for each in drills:
+        typer.echo(f"{each}: what a killed drill left is gone")
     for root, reasons in done.refused.items():
         typer.echo(f"{root}: {', '.join(reasons) or 'restored'}")
     if not done.refused:

@@ -42,6 +42,14 @@ def read_once(path: str, at_most_bytes: int = READ_BYTES) -> bytes | None:
 
 
 def read_numbers(path: str, at_most_bytes: int) -> list[int] | None:
-    """The numbers of a list such as ``cgroup.procs``; None when its group is gone."""
-    data = read_once(path, at_most_bytes)
+    """The numbers of a list such as ``cgroup.procs``; None when its group is gone.
+
+    A group of threads (v2) lists no processes: whoever may make groups may make one.
+    """
+    try:
+        data = read_once(path, at_most_bytes)
+    except OSError as error:
+        if error.errno == errno.EOPNOTSUPP:
+            return []
+        raise
     return None if data is None else [int(word) for word in data.split()]

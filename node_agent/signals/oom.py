@@ -15,12 +15,13 @@ from node_agent.cgroup.files import FILES
 from node_agent.cgroup.handles import GroupFiles
 from node_agent.cgroup.layout import Layout
 from node_agent.cgroup.once import read_once
-from node_agent.cgroup.walk import subgroups
+from node_agent.cgroup.walk import SUBGROUPS_MAX, subgroups
 from node_agent.signals.base import Pods, Value, number_after
 
 NAME = "oom"
 COLUMN = "oom_kills"
 LOOKS = 64  # a sweep
+DIRECTORIES_KEPT = 8 * SUBGROUPS_MAX  # of a pod that makes new groups all the time
 
 
 def parse(data: bytes) -> Value:
@@ -91,5 +92,8 @@ class OomKills:
                 last = pod.last.get(directory, 0)
                 # Less than before: another group under the old name.
                 pod.kills = (pod.kills or 0) + (kills - last if kills >= last else kills)
+                pod.last.pop(directory, None)  # to the end: the longest unseen are forgotten
                 pod.last[directory] = kills
+        while len(pod.last) > DIRECTORIES_KEPT:
+            del pod.last[next(iter(pod.last))]
         return before is not None and pod.kills != before

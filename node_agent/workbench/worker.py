@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from node_agent.cgroup.layout import detect
@@ -19,6 +20,7 @@ from node_agent.courtesy import DEFAULT_NS, set_slice
 from node_agent.workbench.groups import enter
 
 PR_SET_PDEATHSIG = 1
+VARIABLE = "SLACKWATER_WORK"
 STOP_S = 5.0
 
 
@@ -34,7 +36,7 @@ class Worker:
             [sys.executable, "-c", code + "begin(); work(told())"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "SLACKWATER_WORK": json.dumps({**config, "group": group})},
+            env={**os.environ, VARIABLE: json.dumps({**config, "group": group})},
         )
         assert self._process.stdout is not None
         if self._process.stdout.read(1) != b"+":
@@ -72,8 +74,20 @@ class Worker:
 
 def told() -> dict[str, Any]:
     """In the worker: its configuration."""
-    config: dict[str, Any] = json.loads(os.environ["SLACKWATER_WORK"])
+    config: dict[str, Any] = json.loads(os.environ[VARIABLE])
     return config
+
+
+def group_of(pid: int) -> str | None:
+    """The group that a worker was started for; None for any other process, and one that is gone."""
+    mark = f"{VARIABLE}=".encode()
+    try:
+        words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        said = next(word.removeprefix(mark) for word in words if word.startswith(mark))
+        group = json.loads(said)["group"]
+    except (OSError, StopIteration, ValueError, KeyError, TypeError):
+        return None
+    return group if isinstance(group, str) else None
 
 
 def die_with_starter() -> None:

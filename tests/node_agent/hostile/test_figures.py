@@ -9,11 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from node_agent.cgroup.handles import Descriptors, GroupFiles
 from node_agent.sampler import in_range
+from node_agent.signals.base import Pods
+from node_agent.signals.oom import DIRECTORIES_KEPT, OomKills
 from schemas import packed
 from schemas.errors import BadRecord
-from schemas.records import NodeSample
-from tests.node_agent.test_sampler import Machine
+from schemas.records import NodeSample, PodFact
+from tests.node_agent.test_sampler import POD_A, Machine
 
 NUMBERS = [0, -1, 1 << 63, (1 << 64) - 1, 10**30, -(10**30), 10**4000]
 WILD = st.one_of(
@@ -82,3 +85,28 @@ def test_a_figure_beyond_64_bits_is_absent_and_its_neighbours_stay() -> None:
         "cpu_usage_us": [None, 7],
         "memory_used_bytes": [None, -(1 << 63)],
     }
+
+
+def test_a_pod_that_dies_in_ever_new_groups_does_not_fill_the_agents_memory(
+    tmp_path: Path,
+) -> None:
+    """v1 counts kills in each group alone; what a group counted stays counted when it goes."""
+    machine = Machine(tmp_path, "v1-centos")
+    files = GroupFiles(machine.layout, POD_A, Descriptors(10))
+    place = machine.layout.place("oom", POD_A)
+    assert place is not None
+    kills = OomKills(machine.layout)
+    pods = Pods([files], [PodFact(uid="a", name="a")])
+    try:
+        for turn in range(60):
+            fresh = [Path(place.directory, f"g{turn}-{number}") for number in range(10)]
+            for group in fresh:
+                group.mkdir()
+                (group / place.file).write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+            kills.visit(pods, 0, turn)
+            for group in fresh:
+                shutil.rmtree(group)
+        assert (kills.values("oom_kills", pods)[0] or 0) >= 590
+        assert len(kills._pods[POD_A].last) <= DIRECTORIES_KEPT
+    finally:
+        machine.sampler.close()

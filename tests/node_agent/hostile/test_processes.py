@@ -15,6 +15,7 @@ from node_agent.actuators import evict, pods
 from node_agent.actuators.failure import ActuatorFailed
 from node_agent.actuators.subtree import Subtree
 from node_agent.cgroup.layout import Layout
+from node_agent.cgroup.once import read_numbers
 from node_agent.workbench.groups import Groups
 from schemas.records import PodFact
 from tests.node_agent.hostile.kit import (
@@ -92,6 +93,7 @@ async def test_a_group_of_threads_is_evicted_like_any_other(groups: Groups, tmp_
             (pod / "threads").mkdir()
             (pod / "threads" / "cgroup.type").write_text("threaded")
             (pod / "threads" / "cgroup.threads").write_text(str(pid))
+            assert read_numbers(f"{pod}/threads/cgroup.procs", 4096) == []
             assert await one.say(decider="evict_memory", pods=("batch",)) == [("applied", "")]
             assert ended(pid)
 
