@@ -7,6 +7,7 @@ none (a new start without a command, a partition without a policy).
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -16,7 +17,10 @@ from node_agent.actuators.extended import LIMIT
 from node_agent.actuators.knob import Ask, Knob, Machine, Surface
 from node_agent.actuators.knobs import KNOBS
 from node_agent.actuators.knobs.extended_cpu import ExtendedCpu
+from node_agent.actuators.knobs.schemata import SchemataKnob
 from node_agent.actuators.online import name_online
+from node_agent.actuators.resctrl import KERNEL, Folders
+from node_agent.actuators.resctrl_surfaces import ResctrlGroups
 from node_agent.actuators.roster import BEST_EFFORT, Roster, roster
 from node_agent.cgroup.layout import Layout
 from node_agent.cgroup.paths import strictly_inside
@@ -24,9 +28,10 @@ from node_agent.disks import disks
 from node_agent.inventory import Census
 from node_agent.journal import Journal
 from node_agent.keeper import Asks, Keeper
-from node_agent.surfaces import HIERARCHIES, close_surfaces, open_surfaces
+from node_agent.surfaces import OF_GROUPS, RESCTRL, close_surfaces, open_surfaces
 from schemas.records import IsolationSettings, Outcome
 
+log = logging.getLogger(__name__)
 NO_ACTUATOR, NO_GROUP, NOT_FOR_ONLINE, FAILED = (
     "no_actuator", "no_group", "not_for_online", "failed",
 )  # fmt: skip
@@ -48,7 +53,8 @@ class Isolation:
     ) -> None:
         self.settings: IsolationSettings | None = None
         self.keeper = Keeper(journal, knobs, dry_run=dry_run)
-        self._journal = journal
+        self._journal, self._dry_run = journal, dry_run
+        self._cleaned = False  # what an earlier start left and nobody remembers is gone
         self._roster = Roster(ceiling_milli=0)  # until it is known, nobody is above it
         self._v1 = False  # the cpu controller: where the best-effort root bounds each quota below
         self._narrow_us = 0  # when the ceiling last fell
@@ -60,7 +66,13 @@ class Isolation:
         self._judged = -1  # keeper.changes when `_outcome` was found
         self._outcome: tuple[Outcome, str] = ("applied", "")
 
-    def follow(self, census: Census, layout: Layout, write: Write = os.write) -> None:
+    def follow(
+        self,
+        census: Census,
+        layout: Layout,
+        write: Write = os.write,
+        folders: Folders = KERNEL,
+    ) -> None:
         """Who is on the machine now. Raises OSError, UnsafePath."""
         cpu = layout.hierarchy("cpu")
         self._v1 = cpu is not None and cpu.version == 1
@@ -74,7 +86,10 @@ class Isolation:
             roots.add(root)
             units = {unit for unit in units if unit != root and not strictly_inside(unit, root)}
         names = name_online(online | units, above, root)
-        self.use(open_surfaces(layout, roots, names, write))
+        self.use(open_surfaces(layout, roots, names, write, folders))
+        if not self._cleaned and not self._dry_run:
+            clean_up(self.keeper.surfaces, self._journal)
+            self._cleaned = True
         self.keeper.root = root or ""
         self._ask()
 
@@ -216,16 +231,32 @@ def names_of(settings: IsolationSettings) -> frozenset[str]:
 
 
 def release_kept(
-    layout: Layout, journal: Journal, knobs: Iterable[Knob] = KNOBS, write: Write = os.write
+    layout: Layout,
+    journal: Journal,
+    knobs: Iterable[Knob] = KNOBS,
+    write: Write = os.write,
+    folders: Folders = KERNEL,
 ) -> list[str]:
     """Give back what a start that is gone left turned, by the journal alone; what was refused."""
     roots, units = _held(journal)
     keeper = Keeper(journal, knobs)
     keeper.machine = Machine(disks(layout.root))
-    keeper.surfaces = open_surfaces(layout, roots, name_online(units, (), None), write)
+    names = name_online(units, (), None)
+    keeper.surfaces = open_surfaces(layout, roots, names, write, folders)
     refused = keeper.restore()
+    clean_up(keeper.surfaces, journal)
     close_surfaces(keeper.surfaces)
     return refused
+
+
+def clean_up(surfaces: Mapping[str, Surface], journal: Journal) -> None:
+    """Take away what is ours by its name and nobody remembers: the journal was lost."""
+    groups = surfaces.get(RESCTRL)
+    if isinstance(groups, ResctrlGroups):
+        try:
+            groups.clean(journal.kept(SchemataKnob.name))
+        except OSError as error:
+            log.warning("resctrl groups of an earlier start stay: %s", error)
 
 
 def _held(journal: Journal) -> tuple[set[str], set[str]]:
@@ -234,7 +265,7 @@ def _held(journal: Journal) -> tuple[set[str], set[str]]:
     kept = [
         each
         for knob, places in journal.state.kept.items()
-        if surfaces.get(knob) in HIERARCHIES
+        if surfaces.get(knob) in OF_GROUPS
         for each in places.values()
     ]
     return {each.root for each in kept if each.root}, {each.unit for each in kept if not each.root}

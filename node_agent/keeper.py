@@ -242,7 +242,11 @@ class Keeper:
             own = dict(before.values)
             said = known.said.get(found.place, found.values)
             foreign = {
-                key for key in own if key in found.values and said.get(key) != found.values[key]
+                key
+                for key in own
+                if key in found.values
+                and said.get(key) != found.values[key]
+                and knob.is_word(key, found.values[key])
             }
             self.drift += bool(foreign)
             if found.place in known.said:
@@ -310,7 +314,7 @@ class Keeper:
             known, there = mine[unit], {found.place: found.values for found in members}
             for place in self._turned[knob.name].get(unit, ()):
                 now = known.said.get(place, there[place]) if place in there else None
-                if now is None or (known.ask is None and _agree(now, kept[place].values)):
+                if now is None or (known.ask is None and knob.agrees(now, kept[place].values)):
                     left.append(place)
                     known.said.pop(place, None)
         self._forget(knob, left)
@@ -339,11 +343,6 @@ def _by_unit(kept: Mapping[str, Kept]) -> dict[str, set[str]]:
     for place, each in kept.items():
         found.setdefault(each.unit, set()).add(place)
     return found
-
-
-def _agree(now: Values, original: Values) -> bool:
-    """Whether what is there is the original, as far as it is there."""
-    return all(now.get(key, text) == text for key, text in original.items())
 
 
 def _names(ask: Ask | None) -> frozenset[str]:

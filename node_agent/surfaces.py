@@ -15,6 +15,9 @@ from node_agent.actuators.hierarchy import HierarchySurface
 from node_agent.actuators.knob import Surface
 from node_agent.actuators.knobs import KNOBS
 from node_agent.actuators.online import OnlineNames
+from node_agent.actuators.pod_tasks import PodTasks
+from node_agent.actuators.resctrl import KERNEL, MOUNT, Folders, Resctrl, in_mbps
+from node_agent.actuators.resctrl_surfaces import ResctrlGroups, ResctrlTasks
 from node_agent.cgroup.files import UNIFIED
 from node_agent.cgroup.layout import Hierarchy, Layout
 
@@ -22,12 +25,19 @@ CONTROLLERS = ("cpu", "memory", "io")
 FREEZE = "freeze"
 """The v2 mount, where a kill reaches what is frozen; the v1 freezer without one."""
 HIERARCHIES = (*CONTROLLERS, FREEZE)
+RESCTRL, RESCTRL_TASKS = "resctrl", "resctrl_tasks"
+OF_GROUPS = (*HIERARCHIES, RESCTRL_TASKS)
+"""Surfaces whose places are control groups, or stand for what runs in them."""
 
 
 def open_surfaces(
-    layout: Layout, roots: Collection[str], names: OnlineNames, write: Write = os.write
+    layout: Layout,
+    roots: Collection[str],
+    names: OnlineNames,
+    write: Write = os.write,
+    folders: Folders = KERNEL,
 ) -> Mapping[str, Surface]:
-    """Surfaces by the names that knobs use; a controller that is not mounted has none.
+    """Surfaces by the names that knobs use; what is not mounted has none.
 
     ``roots``: best-effort roots. Raises OSError when a mount has gone.
     """
@@ -37,7 +47,33 @@ def open_surfaces(
         if at.mount not in by_mount:
             by_mount[at.mount] = HierarchySurface(at.mount, at.version, roots, names, write)
         found[name] = by_mount[at.mount]
-    return found
+    return found | _resctrl(layout, roots, names, write, folders)
+
+
+def _resctrl(
+    layout: Layout, roots: Collection[str], names: OnlineNames, write: Write, folders: Folders
+) -> dict[str, Surface]:
+    tasks = pod_tasks(layout)
+    base = layout.root.rstrip("/")
+    if tasks is None or not resctrl_there(base):
+        return {}
+    top = f"{base}/{MOUNT}"
+    groups = ResctrlGroups(Resctrl(top, write, folders), bandwidth=not in_mbps(base))
+    return {
+        RESCTRL: groups,
+        RESCTRL_TASKS: ResctrlTasks(Resctrl(top, write, folders), tasks, roots, names),
+    }
+
+
+def resctrl_there(base: str) -> bool:
+    """Whether resctrl is mounted; ``base``: root of the file system, without a slash at its end."""
+    return Path(f"{base}/{MOUNT}/schemata").exists()
+
+
+def pod_tasks(layout: Layout) -> PodTasks | None:
+    """What runs in groups, where every group has a place. Raises OSError when that has gone."""
+    at = layout.hierarchy("cpuacct") or layout.hierarchy("cpu")
+    return None if at is None else PodTasks(at.mount, at.version)
 
 
 def hierarchies(layout: Layout) -> dict[str, Hierarchy]:
@@ -48,8 +84,9 @@ def hierarchies(layout: Layout) -> dict[str, Hierarchy]:
 
 
 def offered(layout: Layout, group: str) -> dict[str, bool]:
-    """Knobs of control groups by name: whether this group has any file of theirs."""
+    """Knobs by name: whether this group has any file of theirs, or the kernel what they turn."""
     places = hierarchies(layout)
+    resctrl = resctrl_there(layout.root.rstrip("/"))
     found = {}
     for knob in KNOBS:
         at = places.get(knob.surface)
@@ -58,6 +95,8 @@ def offered(layout: Layout, group: str) -> dict[str, bool]:
             found[knob.name] = any(Path(at.mount, group, file).exists() for file in files)
         elif knob.surface in HIERARCHIES:
             found[knob.name] = False
+        elif knob.surface in (RESCTRL, RESCTRL_TASKS):
+            found[knob.name] = resctrl
     return found
 
 

@@ -139,9 +139,13 @@ class Knob(ABC):
         """(file, text) in the order in which the kernel takes them."""
         return ((key, text) for key, text in after.items() if before.get(key) != text)
 
+    def is_word(self, key: str, text: str) -> bool:
+        """Whether a text that is not ours is its owner's word, and no state on the way to ours."""
+        return True
+
     def agrees(self, now: Values, then: Values) -> bool:
-        """Whether what is read back (``now``) is what was to be."""
-        return all(now.get(key) == text for key, text in then.items())
+        """Whether what is there ``now`` is what was to be, as far as it is there."""
+        return all(now.get(key, text) == text for key, text in then.items())
 
 
 def plan(

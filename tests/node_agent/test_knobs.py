@@ -23,10 +23,12 @@ from node_agent.actuators.knobs.group_identity import GroupIdentity
 from node_agent.actuators.knobs.memory_protection import MemoryProtection
 from node_agent.actuators.knobs.memory_throttle import MemoryThrottle
 from node_agent.actuators.knobs.page_cache import PageCache
+from node_agent.actuators.knobs.schemata import SchemataKnob
 from node_agent.actuators.knobs.watermarks import Watermarks
 from node_agent.cgroup.layout import Version
 from node_agent.isolation import NOTHING, release_kept
 from node_agent.journal import Journal
+from node_agent.surfaces import RESCTRL
 from schemas.records import IsolationSettings
 from tests.node_agent.isolation_trees import (
     BE,
@@ -41,6 +43,7 @@ from tests.node_agent.isolation_trees import (
     layout,
     make_tree,
 )
+from tests.node_agent.resctrl_tree import make_resctrl
 from tests.node_agent.trees import Crash
 
 S = 1_000_000
@@ -62,6 +65,7 @@ class Case:
     drift: str  # one of ``stands``, and what a stranger writes there
     foreign: str
     pods: tuple[str, ...] = USUAL
+    lasts: bool = True  # what a stranger writes there outlives us
 
 
 def pods(uids: str, **columns: list[int | None]) -> IsolationSettings:
@@ -73,6 +77,7 @@ def of(qos: str, **knobs: int) -> IsolationSettings:
 
 
 MIB = 1 << 20
+CACHE = "sys/fs/resctrl"
 MEMORY_LIMIT: tuple[tuple[Version, str], ...] = ((1, "memory.limit_in_bytes"), (2, "memory.max"))
 PODS = pods("be ls", memory_min_bytes=[MIB, 8 * MIB], memory_low_bytes=[None, 16 * MIB + 1])
 PROTECTED = replace(PODS, tiers={"Burstable": {"memory_min_bytes": 8 * MIB}})
@@ -251,6 +256,19 @@ CASES = [
         for version, file in MEMORY_LIMIT
     ),
     Case(
+        "schemata", SchemataKnob(), 1,
+        IsolationSettings(
+            schemata={"BE": "L3:0=7;1=1;\nMB:0=35;1=20;", "LS": "L3:0=7ff;\nMB:0=40;1=100;"}
+        ),
+        {
+            f"{CACHE}/slackwater-BE/schemata": "MB:0= 40;1= 20\n    L3:0=7;1=3",
+            f"{CACHE}/slackwater-BE/tasks": "",
+            f"{CACHE}/slackwater-LS/schemata": "MB:0=100;1=100\n    L3:0=7ff;1=7ff",
+            f"{CACHE}/slackwater-LS/tasks": "",
+        },
+        f"{CACHE}/slackwater-BE/schemata", "MB:0=100;1=100\n    L3:0=7;1=3", lasts=False,
+    ),
+    Case(
         "freeze_v2", Freeze(), 2, pods("be", freeze=[1]),
         {f"{BE_POD}/cgroup.freeze": "1"}, f"{BE_POD}/cgroup.freeze", "0",
     ),
@@ -261,13 +279,20 @@ CASES = [
     ),
 ]  # fmt: skip
 
+
+def make_case_tree(mount: Path, case: Case) -> None:
+    make_tree(mount, case.version)
+    if case.knob.surface == RESCTRL:
+        make_resctrl(mount)
+
+
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
 @each_case
 def test_settings_stand_twice_is_once_and_all_is_given_back(tmp_path: Path, case: Case) -> None:
     mount = tmp_path / "cgroup"
-    make_tree(mount, case.version)
+    make_case_tree(mount, case)
     before = contents(mount)
     kernel = FakeKernel()
     with isolation(tmp_path / "s", mount, case.version, [case.knob], kernel, case.pods) as held:
@@ -291,14 +316,14 @@ def test_drift_is_put_right_and_the_owners_new_value_is_given_back(
     tmp_path: Path, case: Case
 ) -> None:
     mount = tmp_path / "cgroup"
-    make_tree(mount, case.version)
+    make_case_tree(mount, case)
     before = contents(mount)
     with isolation(
         tmp_path / "s", mount, case.version, [case.knob], FakeKernel(), case.pods
     ) as held:
         held.obey(case.settings)
         held.beat(0)
-        (mount / case.drift).write_text(before[case.drift] + "\n")
+        (mount / case.drift).write_text(before.get(case.drift, case.foreign) + "\n")
         held.beat(S)
         assert contents(mount)[case.drift] == case.stands[case.drift]
         assert held.keeper.drift == 1
@@ -306,7 +331,7 @@ def test_drift_is_put_right_and_the_owners_new_value_is_given_back(
         held.beat(2 * S)
         assert held.keeper.drift == 2
         assert held.release() == []
-    assert contents(mount) == before | {case.drift: case.foreign}
+    assert contents(mount) == before | ({case.drift: case.foreign} if case.lasts else {})
 
 
 @each_case
@@ -319,7 +344,7 @@ def test_r10_killed_or_refused_at_every_write_the_way_back_is_known(
     while True:
         at += 1
         mount, state = tmp_path / f"{at}", tmp_path / f"s{at}"
-        make_tree(mount, case.version)
+        make_case_tree(mount, case)
         before = contents(mount)
         error = errno.EACCES if how == "refused" else None
         kernel = FakeKernel(at, error, before=how == "before")
@@ -333,8 +358,9 @@ def test_r10_killed_or_refused_at_every_write_the_way_back_is_known(
             pass
         if at % 2:
             journal = Journal(state, "k" * 32, fsync="never")
-            at_mount = layout(mount, case.version)
-            assert release_kept(at_mount, journal, [case.knob], FakeKernel()) == []
+            at_mount, played = layout(mount, case.version), FakeKernel()
+            answers = (played, played.folders)
+            assert release_kept(at_mount, journal, [case.knob], *answers) == []
             journal.close()
         else:
             with isolation(

@@ -19,6 +19,8 @@ from node_agent.actuators.knobs.memory_protection import MemoryProtection
 from node_agent.actuators.knobs.memory_reclaim import MemoryReclaim
 from node_agent.actuators.knobs.memory_throttle import MemoryThrottle
 from node_agent.actuators.knobs.page_cache import PageCache
+from node_agent.actuators.knobs.resctrl_group import ResctrlGroup
+from node_agent.actuators.knobs.schemata import SchemataKnob
 from node_agent.actuators.knobs.watermarks import Watermarks
 
 KNOBS: tuple[Knob, ...] = (
@@ -34,5 +36,7 @@ KNOBS: tuple[Knob, ...] = (
     PageCache(),
     BlockIoWeight(),
     BlockIoLimits(),
+    SchemataKnob(),
+    ResctrlGroup(),
     Freeze(),
 )
