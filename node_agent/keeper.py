@@ -240,12 +240,15 @@ class Keeper:
                 known.said.pop(found.place, None)
                 continue
             own = dict(before.values)
+            if knob.fleeting:
+                own = {key: text for key, text in own.items() if key in found.values}
+                own |= knob.heirs(found.values, own)
             said = known.said.get(found.place, found.values)
             foreign = {
                 key
                 for key in own
                 if key in found.values
-                and said.get(key) != found.values[key]
+                and said.get(key, found.values[key]) != found.values[key]
                 and knob.is_word(key, found.values[key])
             }
             self.drift += bool(foreign)
@@ -274,7 +277,7 @@ class Keeper:
         for found in members:
             before = kept.get(found.place)
             values = {**new.get(found.place, {}), **originals.get(found.place, {})}
-            if values and (before is None or before.values != values):
+            if values and (before is None or not values.items() <= before.values.items()):
                 root = before.root if before else "" if online else self.root
                 fresh[found.place] = Kept(unit, found.identity, root, values)
         return fresh

@@ -16,6 +16,7 @@ from node_agent.actuators.knob import Surface
 from node_agent.actuators.knobs import KNOBS
 from node_agent.actuators.online import OnlineNames
 from node_agent.actuators.pod_tasks import PodTasks
+from node_agent.actuators.processes import Processes
 from node_agent.actuators.resctrl import KERNEL, MOUNT, Folders, Resctrl, in_mbps
 from node_agent.actuators.resctrl_surfaces import ResctrlGroups, ResctrlTasks
 from node_agent.cgroup.files import UNIFIED
@@ -26,7 +27,8 @@ FREEZE = "freeze"
 """The v2 mount, where a kill reaches what is frozen; the v1 freezer without one."""
 HIERARCHIES = (*CONTROLLERS, FREEZE)
 RESCTRL, RESCTRL_TASKS = "resctrl", "resctrl_tasks"
-OF_GROUPS = (*HIERARCHIES, RESCTRL_TASKS)
+PROCESSES = "processes"
+OF_GROUPS = (*HIERARCHIES, RESCTRL_TASKS, PROCESSES)
 """Surfaces whose places are control groups, or stand for what runs in them."""
 
 
@@ -47,6 +49,10 @@ def open_surfaces(
         if at.mount not in by_mount:
             by_mount[at.mount] = HierarchySurface(at.mount, at.version, roots, names, write)
         found[name] = by_mount[at.mount]
+    tasks = pod_tasks(layout)
+    if tasks is not None:
+        proc = f"{layout.root.rstrip('/')}/proc"
+        found[PROCESSES] = Processes(proc, tasks, roots, names, write)
     return found | _resctrl(layout, roots, names, write, folders)
 
 
@@ -97,6 +103,8 @@ def offered(layout: Layout, group: str) -> dict[str, bool]:
             found[knob.name] = False
         elif knob.surface in (RESCTRL, RESCTRL_TASKS):
             found[knob.name] = resctrl
+        elif knob.surface == PROCESSES:
+            found[knob.name] = True
     return found
 
 

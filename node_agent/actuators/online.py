@@ -57,6 +57,8 @@ GIVES: dict[str, Callable[[str, str], bool]] = {
     "memory.wmark_ratio": _reclaims_ahead,
     "memory.wmark_scale_factor": _reclaims_ahead,
     "memory.wmark_min_adj": lambda text, original: int(text) <= int(original),
+    "memory.priority": _at_least(_number),
+    "memory.use_priority_oom": _at_least(_number),
     "io.weight": _at_least(_number),
     "io.bfq.weight": _at_least(_number),
     "blkio.bfq.weight": _at_least(_number),

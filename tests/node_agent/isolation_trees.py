@@ -56,6 +56,8 @@ TASKS = {
 """Threads of groups; of a resctrl tree's."""
 V1_NO_LIMIT = "9223372036854771712"
 _ANOLIS = {
+    "memory.priority": "0",
+    "memory.use_priority_oom": "0",
     "cpu.bvt_warp_ns": "0",
     "memory.wmark_ratio": "0",
     "memory.wmark_scale_factor": "50",
@@ -90,6 +92,7 @@ FILES: dict[Version, dict[str, str]] = {
         "memory.high": "max",
         "memory.max": "max",
         "memory.current": str(256 << 20),
+        "memory.oom.group": "0",
         "memory.stat": f"anon {4096}\ninactive_file {128 << 20}\nactive_file {128 << 20}",
         "memory.reclaim": "",
         "io.weight": "default 100\n8:16 50",
@@ -128,6 +131,17 @@ def make_tree(mount: Path, version: Version, without: Iterable[str] = ()) -> Non
                 (directory / file).write_text(text + "\n")
         threads = "\n".join(str(task) for task in TASKS.get(group, ()))
         (directory / pod_tasks.THREADS[version]).write_text(threads + "\n")
+        (directory / pod_tasks.PROCESSES).write_text(threads + "\n")
+        for task in TASKS.get(group, ()):
+            make_process(mount, task)
+
+
+def make_process(mount: Path, pid: int, score: int = 0, start: int = 5000) -> None:
+    """What /proc says of one, whose name is hard to read."""
+    directory = mount / f"proc/{pid}"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "stat").write_text(f"{pid} (a) b) S 1 {'0 ' * 17}{start} 0\n")
+    (directory / "oom_score_adj").write_text(f"{score}\n")
 
 
 def census(pods: Iterable[str] = USUAL) -> Census:

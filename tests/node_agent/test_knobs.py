@@ -22,6 +22,8 @@ from node_agent.actuators.knobs.freeze import Freeze
 from node_agent.actuators.knobs.group_identity import GroupIdentity
 from node_agent.actuators.knobs.memory_protection import MemoryProtection
 from node_agent.actuators.knobs.memory_throttle import MemoryThrottle
+from node_agent.actuators.knobs.oom_group import OomGroup
+from node_agent.actuators.knobs.oom_score import OomScore
 from node_agent.actuators.knobs.page_cache import PageCache
 from node_agent.actuators.knobs.schemata import SchemataKnob
 from node_agent.actuators.knobs.watermarks import Watermarks
@@ -36,6 +38,8 @@ from tests.node_agent.isolation_trees import (
     JOB_POD,
     LS_POD,
     LSR_POD,
+    TASKS,
+    TOP,
     USUAL,
     FakeKernel,
     contents,
@@ -254,6 +258,33 @@ CASES = [
             f"{JOB_POD}/c2/{file}", str(128 * MIB), ("be", "job", "ls"),
         )
         for version, file in MEMORY_LIMIT
+    ),
+    Case(
+        "oom_score", OomScore(), 1,
+        IsolationSettings(classes={"BE": {"oom_score_adj": 900}, "LS": {"oom_score_adj": -300}}),
+        {
+            **{f"proc/{pid}/oom_score_adj": "900" for pid in TASKS[BE_POD]},
+            **{f"proc/{pid}/oom_score_adj": "-300" for pid in (100, 101, 102)},
+        },
+        f"proc/{TASKS[BE_POD][0]}/oom_score_adj", "300",
+    ),
+    Case(
+        "oom_group_v1", OomGroup(), 1,
+        IsolationSettings(classes={"BE": {"oom_kill_group": 0}, "LS": {"oom_priority": 12}}),
+        {
+            **{f"{group}/memory.priority": "12" for group in LS_GROUPS},
+            **{
+                f"{group}/memory.use_priority_oom": "1"
+                for group in (*LS_GROUPS, TOP, BE, BURSTABLE)
+            },
+        },
+        f"{LS_POD}/c1/memory.priority", "3",
+    ),
+    Case(
+        "oom_group_v2", OomGroup(), 2,
+        IsolationSettings(classes={"BE": {"oom_kill_group": 1}, "LS": {"oom_kill_group": 0}}),
+        {f"{BE_POD}/memory.oom.group": "1"},
+        f"{BE_POD}/memory.oom.group", "0",
     ),
     Case(
         "schemata", SchemataKnob(), 1,

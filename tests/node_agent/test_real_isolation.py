@@ -249,7 +249,7 @@ class KilledAt:
         return written
 
 
-def killed(state: Path, groups: Groups, at: int) -> bool:
+def killed(state: Path, groups: Groups, at: int, settings: IsolationSettings = EVERYTHING) -> bool:
     """A process sets everything and gives it back, killed at its n-th write; False: it got through.
 
     The journal of a process that is killed keeps what was written to it: nothing is buffered.
@@ -258,7 +258,7 @@ def killed(state: Path, groups: Groups, at: int) -> bool:
     if child == 0:
         try:
             with started(state, groups, KilledAt(at, after=bool(at % 2))) as isolation:
-                isolation.obey(EVERYTHING)
+                isolation.obey(settings)
                 isolation.beat(0)
                 isolation.obey(NOTHING)
                 isolation.beat(S)

@@ -18,6 +18,8 @@ from node_agent.actuators.knobs.group_identity import GroupIdentity
 from node_agent.actuators.knobs.memory_protection import MemoryProtection
 from node_agent.actuators.knobs.memory_reclaim import MemoryReclaim
 from node_agent.actuators.knobs.memory_throttle import MemoryThrottle
+from node_agent.actuators.knobs.oom_group import OomGroup
+from node_agent.actuators.knobs.oom_score import OomScore
 from node_agent.actuators.knobs.page_cache import PageCache
 from node_agent.actuators.knobs.resctrl_group import ResctrlGroup
 from node_agent.actuators.knobs.schemata import SchemataKnob
@@ -36,6 +38,8 @@ KNOBS: tuple[Knob, ...] = (
     PageCache(),
     BlockIoWeight(),
     BlockIoLimits(),
+    OomScore(),
+    OomGroup(),
     SchemataKnob(),
     ResctrlGroup(),
     Freeze(),
