@@ -12,23 +12,23 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from node_agent.actuators.acts import KERNEL, Acts
 from node_agent.actuators.beneath import Write
 from node_agent.actuators.extended import LIMIT
 from node_agent.actuators.knob import Ask, Knob, Machine, Surface
 from node_agent.actuators.knobs import KNOBS
 from node_agent.actuators.knobs.extended_cpu import ExtendedCpu
-from node_agent.actuators.knobs.schemata import SchemataKnob
 from node_agent.actuators.online import name_online
-from node_agent.actuators.resctrl import KERNEL, Folders
 from node_agent.actuators.resctrl_surfaces import ResctrlGroups
 from node_agent.actuators.roster import BEST_EFFORT, Roster, roster
+from node_agent.actuators.traffic import Traffic
 from node_agent.cgroup.layout import Layout
 from node_agent.cgroup.paths import strictly_inside
 from node_agent.disks import disks
 from node_agent.inventory import Census
 from node_agent.journal import Journal
 from node_agent.keeper import Asks, Keeper
-from node_agent.surfaces import OF_GROUPS, RESCTRL, close_surfaces, open_surfaces
+from node_agent.surfaces import OF_GROUPS, close_surfaces, open_surfaces
 from schemas.records import IsolationSettings, Outcome
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Isolation:
         census: Census,
         layout: Layout,
         write: Write = os.write,
-        folders: Folders = KERNEL,
+        acts: Acts = KERNEL,
     ) -> None:
         """Who is on the machine now. Raises OSError, UnsafePath."""
         cpu = layout.hierarchy("cpu")
@@ -86,7 +86,7 @@ class Isolation:
             roots.add(root)
             units = {unit for unit in units if unit != root and not strictly_inside(unit, root)}
         names = name_online(online | units, above, root)
-        self.use(open_surfaces(layout, roots, names, write, folders))
+        self.use(open_surfaces(layout, roots, names, write, acts))
         if not self._cleaned and not self._dry_run:
             clean_up(self.keeper.surfaces, self._journal)
             self._cleaned = True
@@ -235,14 +235,14 @@ def release_kept(
     journal: Journal,
     knobs: Iterable[Knob] = KNOBS,
     write: Write = os.write,
-    folders: Folders = KERNEL,
+    acts: Acts = KERNEL,
 ) -> list[str]:
     """Give back what a start that is gone left turned, by the journal alone; what was refused."""
     roots, units = _held(journal)
     keeper = Keeper(journal, knobs)
     keeper.machine = Machine(disks(layout.root))
     names = name_online(units, (), None)
-    keeper.surfaces = open_surfaces(layout, roots, names, write, folders)
+    keeper.surfaces = open_surfaces(layout, roots, names, write, acts)
     refused = keeper.restore()
     clean_up(keeper.surfaces, journal)
     close_surfaces(keeper.surfaces)
@@ -251,12 +251,13 @@ def release_kept(
 
 def clean_up(surfaces: Mapping[str, Surface], journal: Journal) -> None:
     """Take away what is ours by its name and nobody remembers: the journal was lost."""
-    groups = surfaces.get(RESCTRL)
-    if isinstance(groups, ResctrlGroups):
-        try:
-            groups.clean(journal.kept(SchemataKnob.name))
-        except OSError as error:
-            log.warning("resctrl groups of an earlier start stay: %s", error)
+    for knob in KNOBS:
+        surface = surfaces.get(knob.surface)
+        if isinstance(surface, (ResctrlGroups, Traffic)):
+            try:
+                surface.clean(journal.kept(knob.name))
+            except OSError as error:
+                log.warning("%s of an earlier start stays: %s", knob.name, error)
 
 
 def _held(journal: Journal) -> tuple[set[str], set[str]]:

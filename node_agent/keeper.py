@@ -184,11 +184,12 @@ class Keeper:
                 todo = plan(knob, surface.version, unit, known.ask, members, originals)
             except (*REFUSALS, LookupError) as error:
                 self._fail(knob, known, error, mono_us)
-                continue
+                todo = []
+            else:
+                seen[unit] = members
             if knob.exact:
                 fresh |= self._fresh(knob, known, unit, members, originals, todo)
             steps += todo
-            seen[unit] = members
         if surface is not None and not self._dry_run and (steps or fresh):
             self._write(knob, surface, steps, fresh, mono_us)
         self._settle(knob, seen)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from node_agent.actuators.acts import KERNEL, Acts
 from node_agent.actuators.beneath import Write
 from node_agent.actuators.hierarchy import HierarchySurface
 from node_agent.actuators.knob import Surface
@@ -17,17 +18,20 @@ from node_agent.actuators.knobs import KNOBS
 from node_agent.actuators.online import OnlineNames
 from node_agent.actuators.pod_tasks import PodTasks
 from node_agent.actuators.processes import Processes
-from node_agent.actuators.resctrl import KERNEL, MOUNT, Folders, Resctrl, in_mbps
+from node_agent.actuators.resctrl import MOUNT, Resctrl, in_mbps
 from node_agent.actuators.resctrl_surfaces import ResctrlGroups, ResctrlTasks
+from node_agent.actuators.traffic import Traffic
 from node_agent.cgroup.files import UNIFIED
 from node_agent.cgroup.layout import Hierarchy, Layout
 
 CONTROLLERS = ("cpu", "memory", "io")
 FREEZE = "freeze"
 """The v2 mount, where a kill reaches what is frozen; the v1 freezer without one."""
-HIERARCHIES = (*CONTROLLERS, FREEZE)
+NET_CLS = "net_cls"
+HIERARCHIES = (*CONTROLLERS, FREEZE, NET_CLS)
 RESCTRL, RESCTRL_TASKS = "resctrl", "resctrl_tasks"
-PROCESSES = "processes"
+PROCESSES, TRAFFIC = "processes", "traffic"
+TC_PLACES = ("usr/sbin/tc", "sbin/tc", "usr/bin/tc", "bin/tc")
 OF_GROUPS = (*HIERARCHIES, RESCTRL_TASKS, PROCESSES)
 """Surfaces whose places are control groups, or stand for what runs in them."""
 
@@ -37,7 +41,7 @@ def open_surfaces(
     roots: Collection[str],
     names: OnlineNames,
     write: Write = os.write,
-    folders: Folders = KERNEL,
+    acts: Acts = KERNEL,
 ) -> Mapping[str, Surface]:
     """Surfaces by the names that knobs use; what is not mounted has none.
 
@@ -53,27 +57,41 @@ def open_surfaces(
     if tasks is not None:
         proc = f"{layout.root.rstrip('/')}/proc"
         found[PROCESSES] = Processes(proc, tasks, roots, names, write)
-    return found | _resctrl(layout, roots, names, write, folders)
+    if acts.tc is not None and own_network(layout.root.rstrip("/")):
+        found[TRAFFIC] = Traffic(f"{layout.root.rstrip('/')}/proc/net", acts.tc)
+    return found | _resctrl(layout, roots, names, write, acts)
 
 
 def _resctrl(
-    layout: Layout, roots: Collection[str], names: OnlineNames, write: Write, folders: Folders
+    layout: Layout, roots: Collection[str], names: OnlineNames, write: Write, acts: Acts
 ) -> dict[str, Surface]:
     tasks = pod_tasks(layout)
     base = layout.root.rstrip("/")
     if tasks is None or not resctrl_there(base):
         return {}
     top = f"{base}/{MOUNT}"
-    groups = ResctrlGroups(Resctrl(top, write, folders), bandwidth=not in_mbps(base))
+    groups = ResctrlGroups(Resctrl(top, write, acts), bandwidth=not in_mbps(base))
     return {
         RESCTRL: groups,
-        RESCTRL_TASKS: ResctrlTasks(Resctrl(top, write, folders), tasks, roots, names),
+        RESCTRL_TASKS: ResctrlTasks(Resctrl(top, write, acts), tasks, roots, names),
     }
 
 
 def resctrl_there(base: str) -> bool:
     """Whether resctrl is mounted; ``base``: root of the file system, without a slash at its end."""
     return Path(f"{base}/{MOUNT}/schemata").exists()
+
+
+def own_network(base: str) -> bool:
+    """Whether this process sees the machine's own network, as far as it may know that.
+
+    ``base``: root of the file system, without a slash at its end.
+    """
+    try:
+        first, own = (os.readlink(f"{base}/proc/{who}/ns/net") for who in ("1", "self"))
+    except OSError:
+        return True
+    return first == own
 
 
 def pod_tasks(layout: Layout) -> PodTasks | None:
@@ -85,6 +103,7 @@ def pod_tasks(layout: Layout) -> PodTasks | None:
 def hierarchies(layout: Layout) -> dict[str, Hierarchy]:
     """Where the files of each control group surface are; what is not mounted is left out."""
     found = {name: layout.hierarchy(name) for name in CONTROLLERS}
+    found[NET_CLS] = None if layout.net_cls is None else Hierarchy(1, layout.net_cls)
     found[FREEZE] = layout.hierarchy(UNIFIED) or layout.hierarchy("freezer")
     return {name: at for name, at in found.items() if at is not None}
 
@@ -105,6 +124,8 @@ def offered(layout: Layout, group: str) -> dict[str, bool]:
             found[knob.name] = resctrl
         elif knob.surface == PROCESSES:
             found[knob.name] = True
+        elif knob.surface == TRAFFIC:
+            found[knob.name] = any(Path(layout.root, place).exists() for place in TC_PLACES)
     return found
 
 

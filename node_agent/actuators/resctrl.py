@@ -9,10 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
+from node_agent.actuators.acts import KERNEL, Acts
 from node_agent.actuators.beneath import GONE, UnsafePath, Write
 from node_agent.actuators.failure import Named
 from node_agent.actuators.pod_tasks import read_whole
@@ -29,16 +29,6 @@ _WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE = 0o755
 
 
-class Folders(NamedTuple):
-    """How directories are made and taken away."""
-
-    make: Callable[..., None] = os.mkdir
-    remove: Callable[..., None] = os.rmdir
-
-
-KERNEL = Folders()
-
-
 def in_mbps(root: str) -> bool:
     """Whether bandwidth is in MB/s here (mount option mba_MBps), where policy speaks of percent.
 
@@ -52,9 +42,9 @@ def in_mbps(root: str) -> bool:
 class Resctrl:
     """One mount; holds its descriptor. Names are those of settings: LSR, LS, BE."""
 
-    def __init__(self, mount: str, write: Write = os.write, folders: Folders = KERNEL) -> None:
+    def __init__(self, mount: str, write: Write = os.write, acts: Acts = KERNEL) -> None:
         """Raises OSError where resctrl is not mounted."""
-        self._write, self._folders = write, folders
+        self._write, self._acts = write, acts
         self._mount = os.open(mount, _DIRECTORY)
         try:
             os.stat("schemata", dir_fd=self._mount)
@@ -85,7 +75,7 @@ class Resctrl:
     def make(self, name: str) -> None:
         """A group of ours. Raises Named when the hardware has no class left for it."""
         try:
-            self._folders.make(our(name), _MODE, dir_fd=self._mount)
+            self._acts.make(our(name), _MODE, dir_fd=self._mount)
         except FileExistsError:
             return
         except OSError as error:
@@ -97,7 +87,7 @@ class Resctrl:
     def remove(self, name: str) -> None:
         """A group of ours; its tasks fall back to the root's."""
         with suppress(FileNotFoundError):
-            self._folders.remove(our(name), dir_fd=self._mount)
+            self._acts.remove(our(name), dir_fd=self._mount)
 
     def set_schemata(self, name: str, line: str) -> None:
         """One line of one resource. Raises UnsafePath for an empty one."""

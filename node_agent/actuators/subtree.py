@@ -40,7 +40,7 @@ WRITABLE = frozenset(
     io.weight io.bfq.weight io.max blkio.bfq.weight
     blkio.throttle.read_bps_device blkio.throttle.write_bps_device
     blkio.throttle.read_iops_device blkio.throttle.write_iops_device
-    cgroup.freeze freezer.state cgroup.kill
+    cgroup.freeze freezer.state cgroup.kill net_cls.classid
     """.split()
 )
 CLEARABLE = frozenset({"cpuset.cpus"})

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from node_agent.actuators import pod_tasks
+from node_agent.actuators.acts import Acts
 from node_agent.actuators.knob import Knob
-from node_agent.actuators.resctrl import MOUNT, Folders
+from node_agent.actuators.resctrl import MOUNT
 from node_agent.cgroup.layout import Hierarchy, Layout, Version
 from node_agent.containers import Amounts, Container
 from node_agent.inventory import Census
@@ -81,6 +82,7 @@ FILES: dict[Version, dict[str, str]] = {
         "blkio.throttle.write_iops_device": "",
         "freezer.state": "THAWED",
         "freezer.self_freezing": "0",
+        "net_cls.classid": "0",
         **_ANOLIS,
     },
     2: {
@@ -154,7 +156,8 @@ def census(pods: Iterable[str] = USUAL) -> Census:
 def layout(mount: Path, version: Version) -> Layout:
     at = Hierarchy(version, str(mount))
     controllers = dict.fromkeys(("cpu", "cpuacct", "memory", "io", "freezer"), at)
-    return Layout(str(mount), controllers, str(mount) if version == 2 else None)
+    unified, net_cls = (str(mount), None) if version == 2 else (None, str(mount))
+    return Layout(str(mount), controllers, unified, net_cls=net_cls)
 
 
 class FakeKernel:
@@ -173,9 +176,9 @@ class FakeKernel:
         return len(raw)
 
     @property
-    def folders(self) -> Folders:
-        """Directories of a resctrl tree, made and taken away as its kernel does."""
-        return Folders(self._make, self._remove)
+    def acts(self) -> Acts:
+        """Directories of a resctrl tree, made and taken away as its kernel does; no `tc`."""
+        return Acts(self._make, self._remove, None)
 
     def _make(self, name: str, _mode: int, dir_fd: int) -> None:
         top = resctrl_tree.name_of(dir_fd)
@@ -302,7 +305,7 @@ def isolation(
     journal = Journal(state, "k" * 32, fsync="never")
     journal.boot("b1", 1)
     made = Isolation(journal, knobs)
-    made.follow(census(pods), layout(mount, version), kernel, kernel.folders)
+    made.follow(census(pods), layout(mount, version), kernel, kernel.acts)
     made.bound(-1, ROOM_US)
     try:
         yield made

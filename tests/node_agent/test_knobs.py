@@ -22,6 +22,7 @@ from node_agent.actuators.knobs.freeze import Freeze
 from node_agent.actuators.knobs.group_identity import GroupIdentity
 from node_agent.actuators.knobs.memory_protection import MemoryProtection
 from node_agent.actuators.knobs.memory_throttle import MemoryThrottle
+from node_agent.actuators.knobs.net_classid import NetClassid
 from node_agent.actuators.knobs.oom_group import OomGroup
 from node_agent.actuators.knobs.oom_score import OomScore
 from node_agent.actuators.knobs.page_cache import PageCache
@@ -260,6 +261,17 @@ CASES = [
         for version, file in MEMORY_LIMIT
     ),
     Case(
+        "net_classid", NetClassid(), 1,
+        IsolationSettings(
+            classes={"BE": {"net_classid": 0x10004}, "LS": {"net_classid": 0x10003}}
+        ),
+        {
+            f"{BE_POD}/net_cls.classid": "65540",
+            **{f"{group}/net_cls.classid": "65539" for group in LS_GROUPS},
+        },
+        f"{BE_POD}/net_cls.classid", "7",
+    ),
+    Case(
         "oom_score", OomScore(), 1,
         IsolationSettings(classes={"BE": {"oom_score_adj": 900}, "LS": {"oom_score_adj": -300}}),
         {
@@ -390,7 +402,7 @@ def test_r10_killed_or_refused_at_every_write_the_way_back_is_known(
         if at % 2:
             journal = Journal(state, "k" * 32, fsync="never")
             at_mount, played = layout(mount, case.version), FakeKernel()
-            answers = (played, played.folders)
+            answers = (played, played.acts)
             assert release_kept(at_mount, journal, [case.knob], *answers) == []
             journal.close()
         else:

@@ -81,7 +81,7 @@ def test_who_is_born_later_gets_what_the_first_had_and_who_is_gone_is_forgotten(
     make_process(mount, 115, 900, start=12)
     has(mount, BE_POD, 110, 112, 113, 114, 115)
     knobs = [OomScore()]
-    assert release_kept(layout(mount, 1), journal, knobs, kernel, kernel.folders) == []
+    assert release_kept(layout(mount, 1), journal, knobs, kernel, kernel.acts) == []
     journal.close()
     found = scores(mount)
     assert {pid: found[pid] for pid in (110, 112, 113, 114, 115)} == {

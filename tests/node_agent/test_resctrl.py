@@ -117,7 +117,7 @@ def test_a_new_containers_tasks_join_when_it_is_seen(tmp_path: Path) -> None:
         now = census(("be", "job", "ls"))
         by_pod = [(*each[:-1], Container("9", f"{JOB_POD}/c2")) for each in now.containers if each]
         now = replace(now, containers=((), *by_pod, ()))
-        made.follow(now, layout(mount, 1), kernel, kernel.folders)
+        made.follow(now, layout(mount, 1), kernel, kernel.acts)
         made.beat(1)  # no second has gone by: nobody's turn
         assert tasks(top, "slackwater-BE") == {110, 111, 120, 121, 122}
 
@@ -180,7 +180,7 @@ def test_groups_that_nobody_remembers_are_cleaned_at_a_start_and_those_alone(
     kernel = FakeKernel()
     journal = Journal(tmp_path / "s2", "k" * 32)
     names = name_online([], (), None)
-    surfaces = open_surfaces(layout(mount, 1), [], names, kernel, kernel.folders)
+    surfaces = open_surfaces(layout(mount, 1), [], names, kernel, kernel.acts)
     clean_up(surfaces, journal)
     assert kernel.count == 0
     journal.close()
@@ -206,7 +206,7 @@ def test_r10_killed_at_every_write_all_tasks_are_back_and_no_group_is_left(
             pass
         if at % 2:
             played, journal = FakeKernel(), Journal(state, "k" * 32)
-            refused = release_kept(layout(mount, 1), journal, KNOBS, played, played.folders)
+            refused = release_kept(layout(mount, 1), journal, KNOBS, played, played.acts)
             assert refused == []
             journal.close()
         else:

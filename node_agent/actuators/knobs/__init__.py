@@ -7,6 +7,7 @@ a line here and a row in the table of tests/node_agent/test_knobs.py.
 from __future__ import annotations
 
 from node_agent.actuators.knob import Knob
+from node_agent.actuators.knobs.bandwidths import Bandwidths
 from node_agent.actuators.knobs.block_io_limits import BlockIoLimits
 from node_agent.actuators.knobs.block_io_weight import BlockIoWeight
 from node_agent.actuators.knobs.cpu_bandwidth import CpuBandwidth
@@ -18,6 +19,7 @@ from node_agent.actuators.knobs.group_identity import GroupIdentity
 from node_agent.actuators.knobs.memory_protection import MemoryProtection
 from node_agent.actuators.knobs.memory_reclaim import MemoryReclaim
 from node_agent.actuators.knobs.memory_throttle import MemoryThrottle
+from node_agent.actuators.knobs.net_classid import NetClassid
 from node_agent.actuators.knobs.oom_group import OomGroup
 from node_agent.actuators.knobs.oom_score import OomScore
 from node_agent.actuators.knobs.page_cache import PageCache
@@ -38,6 +40,8 @@ KNOBS: tuple[Knob, ...] = (
     PageCache(),
     BlockIoWeight(),
     BlockIoLimits(),
+    Bandwidths(),
+    NetClassid(),
     OomScore(),
     OomGroup(),
     SchemataKnob(),
