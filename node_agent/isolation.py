@@ -28,7 +28,7 @@ from node_agent.disks import disks
 from node_agent.inventory import Census
 from node_agent.journal import Journal
 from node_agent.keeper import Asks, Keeper
-from node_agent.surfaces import OF_GROUPS, close_surfaces, open_surfaces
+from node_agent.surfaces import DAEMONS, OF_GROUPS, close_surfaces, open_surfaces
 from schemas.records import IsolationSettings, Outcome
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,10 @@ class Isolation:
             roots.add(root)
             units = {unit for unit in units if unit != root and not strictly_inside(unit, root)}
         names = name_online(online | units, above, root)
-        self.use(open_surfaces(layout, roots, names, write, acts))
+        daemons = _daemons(self._journal)
+        if self._roster.daemons is not None:
+            daemons.add(self._roster.daemons)
+        self.use(open_surfaces(layout, roots, names, write, acts, daemons))
         if not self._cleaned and not self._dry_run:
             clean_up(self.keeper.surfaces, self._journal)
             self._cleaned = True
@@ -188,6 +191,8 @@ class Isolation:
             turned |= knob.turns
             self._asks[knob.name] = self._asks_of(knob)
         self._leave(NO_ACTUATOR, names_of(settings) - turned)
+        if self._roster.daemons is None:
+            self._leave(NO_GROUP, {f"daemons_{name}" for name in settings.daemons})
         for tier, knobs in settings.tiers.items():
             if tier not in self._roster.tiers:
                 self._leave(NO_GROUP, {f"{tier}.{name}" for name in knobs.keys() & turned})
@@ -242,7 +247,7 @@ def release_kept(
     keeper = Keeper(journal, knobs)
     keeper.machine = Machine(disks(layout.root))
     names = name_online(units, (), None)
-    keeper.surfaces = open_surfaces(layout, roots, names, write, acts)
+    keeper.surfaces = open_surfaces(layout, roots, names, write, acts, _daemons(journal))
     refused = keeper.restore()
     clean_up(keeper.surfaces, journal)
     close_surfaces(keeper.surfaces)
@@ -270,3 +275,9 @@ def _held(journal: Journal) -> tuple[set[str], set[str]]:
         for each in places.values()
     ]
     return {each.root for each in kept if each.root}, {each.unit for each in kept if not each.root}
+
+
+def _daemons(journal: Journal) -> set[str]:
+    """Groups of daemons that the journal has originals of."""
+    names = [knob.name for knob in KNOBS if knob.surface in DAEMONS]
+    return {each.unit for name in names for each in journal.kept(name).values()}

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from node_agent.actuators.core_cookies import CoreCookies
 from node_agent.actuators.failure import Named
 
 TC_TIMEOUT_S = 5.0
@@ -39,11 +40,14 @@ def tc(arguments: Sequence[str]) -> str:
 
 
 class Acts(NamedTuple):
-    """``make`` and ``remove``: directories; ``tc`` None: there is no such command."""
+    """``make`` and ``remove``: directories; ``tc`` None: there is no such command; ``cookies``:
+    core scheduling, which one agent holds for as long as it lives.
+    """
 
     make: Callable[..., None] = os.mkdir
     remove: Callable[..., None] = os.rmdir
     tc: Tc | None = tc if shutil.which("tc") else None
+    cookies: CoreCookies | None = None
 
 
-KERNEL = Acts()
+KERNEL = Acts(cookies=CoreCookies())

@@ -45,8 +45,9 @@ CONTAINERS = {
         Container("4", f"{JOB_POD}/sandbox"),
     )
 }
+DAEMONS = "system.slice"
 GROUPS = (
-    TOP, BE, "kubepods/burstable", LSR_POD, LS_POD, f"{LS_POD}/c1", f"{LS_POD}/c2", BE_POD,
+    DAEMONS, TOP, BE, "kubepods/burstable", LSR_POD, LS_POD, f"{LS_POD}/c1", f"{LS_POD}/c2", BE_POD,
     JOB_POD, f"{JOB_POD}/c1", f"{JOB_POD}/c2", f"{JOB_POD}/sandbox",
 )  # fmt: skip
 DISK = "254:0"
@@ -150,7 +151,8 @@ def census(pods: Iterable[str] = USUAL) -> Census:
     facts = tuple(PodFact(uid, uid, qos=PODS[uid][1]) for uid in sorted(pods))  # type: ignore[arg-type]
     groups = tuple(PODS[fact.uid][0] for fact in facts)
     containers = tuple(CONTAINERS.get(fact.uid, ()) for fact in facts)
-    return Census(Inventory("n1", 1, 4000, 1 << 30, pods=facts), groups, BE, containers)
+    record = Inventory("n1", 1, 4000, 1 << 30, pods=facts)
+    return Census(record, groups, BE, containers, DAEMONS)
 
 
 def layout(mount: Path, version: Version) -> Layout:

@@ -16,6 +16,8 @@ from node_agent.actuators.knobs.block_io_limits import BlockIoLimits
 from node_agent.actuators.knobs.block_io_weight import BlockIoWeight
 from node_agent.actuators.knobs.cpu_bandwidth import CpuBandwidth
 from node_agent.actuators.knobs.cpu_shares import CpuShares
+from node_agent.actuators.knobs.daemons_cpu import DaemonsCpu
+from node_agent.actuators.knobs.daemons_memory import DaemonsMemory
 from node_agent.actuators.knobs.extended_cpu import ExtendedCpu
 from node_agent.actuators.knobs.extended_memory import ExtendedMemory
 from node_agent.actuators.knobs.freeze import Freeze
@@ -36,6 +38,7 @@ from schemas.records import IsolationSettings
 from tests.node_agent.isolation_trees import (
     BE,
     BE_POD,
+    DAEMONS,
     JOB_POD,
     LS_POD,
     LSR_POD,
@@ -259,6 +262,28 @@ CASES = [
             f"{JOB_POD}/c2/{file}", str(128 * MIB), ("be", "job", "ls"),
         )
         for version, file in MEMORY_LIMIT
+    ),
+    Case(
+        "daemons_cpu_v1", DaemonsCpu(), 1, IsolationSettings(daemons={"cpu_milli": 1500}),
+        {f"{DAEMONS}/cpu.cfs_quota_us": "150000"}, f"{DAEMONS}/cpu.cfs_quota_us", "170000",
+    ),
+    Case(
+        "daemons_cpu_v2", DaemonsCpu(), 2, IsolationSettings(daemons={"cpu_milli": 1500}),
+        {f"{DAEMONS}/cpu.max": "150000 100000"}, f"{DAEMONS}/cpu.max", "max 50000",
+    ),
+    Case(
+        "daemons_memory_v1", DaemonsMemory(), 1,
+        IsolationSettings(daemons={"memory_max_bytes": 512 * MIB}),
+        {f"{DAEMONS}/memory.limit_in_bytes": str(512 * MIB)},
+        f"{DAEMONS}/memory.limit_in_bytes", str(600 * MIB),
+    ),
+    Case(
+        "daemons_memory_v2", DaemonsMemory(), 2,
+        IsolationSettings(
+            daemons={"memory_max_bytes": 512 * MIB + 1, "memory_high_bytes": 500 * MIB}
+        ),
+        {f"{DAEMONS}/memory.max": str(512 * MIB), f"{DAEMONS}/memory.high": str(500 * MIB)},
+        f"{DAEMONS}/memory.high", "max",
     ),
     Case(
         "net_classid", NetClassid(), 1,

@@ -141,6 +141,7 @@ def started(folder: Path, played: Played, name: str = "s") -> Isolation:
             f"{ROUTE}{DEVICE}\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
         )
     journal = Journal(folder / name, "k" * 32, fsync="never")
+    journal.boot("b", 1)
     made = Isolation(journal, [Bandwidths()])
     made.follow(census(), layout(mount, 1), os.write, Acts(tc=played))
     return made

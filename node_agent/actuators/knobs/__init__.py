@@ -10,8 +10,11 @@ from node_agent.actuators.knob import Knob
 from node_agent.actuators.knobs.bandwidths import Bandwidths
 from node_agent.actuators.knobs.block_io_limits import BlockIoLimits
 from node_agent.actuators.knobs.block_io_weight import BlockIoWeight
+from node_agent.actuators.knobs.core_cookie import CoreCookie
 from node_agent.actuators.knobs.cpu_bandwidth import CpuBandwidth
 from node_agent.actuators.knobs.cpu_shares import CpuShares
+from node_agent.actuators.knobs.daemons_cpu import DaemonsCpu
+from node_agent.actuators.knobs.daemons_memory import DaemonsMemory
 from node_agent.actuators.knobs.extended_cpu import ExtendedCpu
 from node_agent.actuators.knobs.extended_memory import ExtendedMemory
 from node_agent.actuators.knobs.freeze import Freeze
@@ -40,11 +43,14 @@ KNOBS: tuple[Knob, ...] = (
     PageCache(),
     BlockIoWeight(),
     BlockIoLimits(),
+    DaemonsCpu(),
+    DaemonsMemory(),
     Bandwidths(),
     NetClassid(),
     OomScore(),
     OomGroup(),
     SchemataKnob(),
     ResctrlGroup(),
+    CoreCookie(),
     Freeze(),
 )
