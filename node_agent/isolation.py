@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from node_agent.actuators.acts import KERNEL, Acts
 from node_agent.actuators.beneath import Write
@@ -18,6 +19,7 @@ from node_agent.actuators.extended import LIMIT
 from node_agent.actuators.knob import Ask, Knob, Machine, Surface
 from node_agent.actuators.knobs import KNOBS
 from node_agent.actuators.knobs.extended_cpu import ExtendedCpu
+from node_agent.actuators.knobs.extended_memory import ExtendedMemory
 from node_agent.actuators.online import name_online
 from node_agent.actuators.resctrl_surfaces import ResctrlGroups
 from node_agent.actuators.roster import BEST_EFFORT, Roster, roster
@@ -41,8 +43,19 @@ DISKS_US = 60_000_000
 ROOM_US = 10_000_000
 FOLLOWING = frozenset({"cpu_quota_us", "memory_reclaim_bytes"})
 """Knobs that the centre moves with the load: without it they are nobody's."""
+EXTENDED = (ExtendedCpu.name, ExtendedMemory.name)
 Left = dict[str, set[str]]
 """Reason code -> names of the settings that were left out for it."""
+
+
+class BirthRules(NamedTuple):
+    """``on``: knobs of extended resources that are in force; ``bounded``: no quota may be above the
+    roster's ceiling.
+    """
+
+    on: frozenset[str]
+    roster: Roster
+    bounded: bool
 
 
 class Isolation:
@@ -105,6 +118,12 @@ class Isolation:
         """New settings; carried out by the next `beat`."""
         self.settings = settings
         self._ask()
+
+    def births(self) -> BirthRules:
+        """What a container that a runtime is about to make shall have, as policy stands."""
+        by_class = self._wanted().classes.get("BE", {})
+        on = frozenset(name for name in EXTENDED if by_class.get(name, 0) > 0)
+        return BirthRules(frozenset() if self._dry_run else on, self._roster, self._v1)
 
     def make_room(self, milli: int, mono_us: int) -> None:
         """The best-effort root is about to be bound to ``milli``: whoever has more by a quota of
