@@ -73,6 +73,7 @@ def run(
     cpu_idle: opt.CpuIdle = True,
     dry_run: opt.DryRun = False,
     cri_socket: opt.CriSocket = None,
+    nri: opt.Nri = None,
     keys: KeyFolder = None,
     accept_unsigned: AcceptUnsigned = False,
 ) -> None:
@@ -97,6 +98,7 @@ def run(
         use_idle=cpu_idle,
         dry_run=dry_run,
         cri_socket=cri_socket,
+        nri=nri,
         keys=keys,
         accept_unsigned=accept_unsigned,
     )  # fmt: skip

@@ -171,7 +171,8 @@ class Discovery:
         self.joined = join(known, self._groups.populated)
         _tell(before, self.joined)
         record = self._record(facts, static=known.pinned.static)
-        return self._revisions.census(record, self.joined.pods, be_root)
+        daemons = None if self.file is None else self.file.state.daemons
+        return self._revisions.census(record, self.joined.pods, be_root, daemons)
 
     def _lost(self) -> str:
         """What is wrong where groups of a kubelet are spoken of and none is seen."""

@@ -42,6 +42,7 @@ class Census:
     groups: tuple[str, ...]  # in the order of record.pods
     be_root: str | None  # the best-effort root group; None: no best-effort work here
     containers: tuple[tuple[Container, ...], ...] = ()  # of each pod; empty: of none is known
+    daemons: str | None = None  # the group of the machine's daemons; None: nobody named it
 
     def pods(self) -> tuple[Pod, ...]:
         """Facts, groups and containers joined."""
@@ -82,7 +83,13 @@ class Revisions:
         self._next_rev = first_rev
         self._latest: Census | None = None
 
-    def census(self, facts: Inventory, pods: Iterable[Pod], be_root: str | None) -> Census:
+    def census(
+        self,
+        facts: Inventory,
+        pods: Iterable[Pod],
+        be_root: str | None,
+        daemons: str | None = None,
+    ) -> Census:
         """The census of this state; ``facts`` brings the node's part, its pods are ignored."""
         ordered = sorted(pods, key=lambda pod: pod.fact.uid)
         record = replace(facts, pods=tuple(pod.fact for pod in ordered), pods_rev=0)
@@ -92,11 +99,11 @@ class Revisions:
         if latest is not None:
             same = replace(latest.record, pods_rev=0) == record
             if same and latest.groups == groups and latest.be_root == be_root:
-                if latest.containers == containers:
+                if (latest.containers, latest.daemons) == (containers, daemons):
                     return latest
-                self._latest = replace(latest, containers=containers)
+                self._latest = replace(latest, containers=containers, daemons=daemons)
                 return self._latest
         record = replace(record, pods_rev=self._next_rev)
-        self._latest = Census(record, groups, be_root, containers)
+        self._latest = Census(record, groups, be_root, containers, daemons)
         self._next_rev += 1
         return self._latest

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from agents.isolation.schemata import parse
+from node_agent.actuators.resctrl import in_mbps
 from node_agent.cgroup.cpulist import parse_cpu_list
 from schemas.records import CpuTopology, ResctrlFacts, Zone
 
@@ -64,7 +65,7 @@ def resctrl(base: str) -> ResctrlFacts | None:
         said = parse((top / "schemata").read_text("ascii"), -1)
         mask_file = top / "info/L3/cbm_mask"
         mask = int(mask_file.read_text("ascii"), 16) if mask_file.exists() else 0
-        bandwidth = (top / "info/MB").is_dir()
+        bandwidth = (top / "info/MB").is_dir() and not in_mbps(base)
         with Path(f"{base}/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
             amd = AMD in file.read(CPUINFO_HEAD)
     except (OSError, ValueError):

@@ -1,6 +1,7 @@
 """The inventory as a plain YAML file: all of a machine without Kubernetes, or a part of any other.
 
     best_effort_root: slackwater-demo/besteffort   # needed as soon as a pod is best-effort
+    daemons_group: system.slice                    # whose limits policy may set
     node:                                          # all optional
       cpu_allocatable_milli: 1900
       memory_allocatable_bytes: 8000000000
@@ -59,7 +60,7 @@ import yaml
 
 from agents.pod_rules import FORBIDDEN
 from node_agent import plain_file
-from node_agent.cgroup.paths import GroupPathError
+from node_agent.cgroup.paths import GroupPathError, overlaps
 from node_agent.cpu_ratio import Ratio, Ratios
 from node_agent.group_rules import BASES, GroupRule
 from node_agent.inventory import InventoryError, Pod, check_place
@@ -70,7 +71,7 @@ from schemas.records import PodFact, PriorityClass, Qos
 _LOG = logging.getLogger(__name__)
 _LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 FILE_BYTES = 8 << 20
-_TOP = ("best_effort_root", "node", "pods", "groups")
+_TOP = ("best_effort_root", "node", "pods", "groups", "daemons_group")
 _NODE_AMOUNTS = (
     "cpu_allocatable_milli",
     "memory_allocatable_bytes",
@@ -106,6 +107,7 @@ class FileState(NamedTuple):
     be_root: str | None
     rules: tuple[GroupRule, ...] = ()
     ratios: Ratios = Ratios()
+    daemons: str | None = None
 
 
 class InventoryFile:
@@ -168,7 +170,16 @@ def load(path: str, be_root: str | None = None) -> FileState:
     pods = _pods(keys, top.get("pods", []), be_root)
     groups = keys.listed("groups", top.get("groups", []), "groups")
     rules = tuple(_rule(keys, f"groups[{i}]", entry) for i, entry in enumerate(groups))
-    return FileState(node, pods, be_root, rules, ratios)
+    return FileState(node, pods, be_root, rules, ratios, _daemons(keys, top, be_root))
+
+
+def _daemons(keys: Keys, top: Mapping[str, Any], be_root: str | None) -> str | None:
+    if "daemons_group" not in top:
+        return None
+    found = keys.group("daemons_group", top["daemons_group"])
+    if be_root is not None and overlaps(found, be_root):
+        raise keys.wrong("daemons_group", f"{found!r} overlaps the best-effort root {be_root!r}")
+    return found
 
 
 def _pods(keys: Keys, content: object, be_root: str | None) -> tuple[Pod, ...]:

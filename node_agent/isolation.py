@@ -7,26 +7,33 @@ none (a new start without a command, a partition without a policy).
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
+from node_agent.actuators.acts import KERNEL, Acts
 from node_agent.actuators.beneath import Write
 from node_agent.actuators.extended import LIMIT
 from node_agent.actuators.knob import Ask, Knob, Machine, Surface
 from node_agent.actuators.knobs import KNOBS
 from node_agent.actuators.knobs.extended_cpu import ExtendedCpu
+from node_agent.actuators.knobs.extended_memory import ExtendedMemory
 from node_agent.actuators.online import name_online
+from node_agent.actuators.resctrl_surfaces import ResctrlGroups
 from node_agent.actuators.roster import BEST_EFFORT, Roster, roster
+from node_agent.actuators.traffic import Traffic
 from node_agent.cgroup.layout import Layout
 from node_agent.cgroup.paths import strictly_inside
 from node_agent.disks import disks
 from node_agent.inventory import Census
 from node_agent.journal import Journal
 from node_agent.keeper import Asks, Keeper
-from node_agent.surfaces import HIERARCHIES, close_surfaces, open_surfaces
+from node_agent.surfaces import DAEMONS, OF_GROUPS, close_surfaces, open_surfaces
 from schemas.records import IsolationSettings, Outcome
 
+log = logging.getLogger(__name__)
 NO_ACTUATOR, NO_GROUP, NOT_FOR_ONLINE, FAILED = (
     "no_actuator", "no_group", "not_for_online", "failed",
 )  # fmt: skip
@@ -36,8 +43,19 @@ DISKS_US = 60_000_000
 ROOM_US = 10_000_000
 FOLLOWING = frozenset({"cpu_quota_us", "memory_reclaim_bytes"})
 """Knobs that the centre moves with the load: without it they are nobody's."""
+EXTENDED = (ExtendedCpu.name, ExtendedMemory.name)
 Left = dict[str, set[str]]
 """Reason code -> names of the settings that were left out for it."""
+
+
+class BirthRules(NamedTuple):
+    """``on``: knobs of extended resources that are in force; ``bounded``: no quota may be above the
+    roster's ceiling.
+    """
+
+    on: frozenset[str]
+    roster: Roster
+    bounded: bool
 
 
 class Isolation:
@@ -48,7 +66,8 @@ class Isolation:
     ) -> None:
         self.settings: IsolationSettings | None = None
         self.keeper = Keeper(journal, knobs, dry_run=dry_run)
-        self._journal = journal
+        self._journal, self._dry_run = journal, dry_run
+        self._cleaned = False  # what an earlier start left and nobody remembers is gone
         self._roster = Roster(ceiling_milli=0)  # until it is known, nobody is above it
         self._v1 = False  # the cpu controller: where the best-effort root bounds each quota below
         self._narrow_us = 0  # when the ceiling last fell
@@ -60,7 +79,13 @@ class Isolation:
         self._judged = -1  # keeper.changes when `_outcome` was found
         self._outcome: tuple[Outcome, str] = ("applied", "")
 
-    def follow(self, census: Census, layout: Layout, write: Write = os.write) -> None:
+    def follow(
+        self,
+        census: Census,
+        layout: Layout,
+        write: Write = os.write,
+        acts: Acts = KERNEL,
+    ) -> None:
         """Who is on the machine now. Raises OSError, UnsafePath."""
         cpu = layout.hierarchy("cpu")
         self._v1 = cpu is not None and cpu.version == 1
@@ -74,7 +99,13 @@ class Isolation:
             roots.add(root)
             units = {unit for unit in units if unit != root and not strictly_inside(unit, root)}
         names = name_online(online | units, above, root)
-        self.use(open_surfaces(layout, roots, names, write))
+        daemons = _daemons(self._journal)
+        if self._roster.daemons is not None:
+            daemons.add(self._roster.daemons)
+        self.use(open_surfaces(layout, roots, names, write, acts, daemons))
+        if not self._cleaned and not self._dry_run:
+            clean_up(self.keeper.surfaces, self._journal)
+            self._cleaned = True
         self.keeper.root = root or ""
         self._ask()
 
@@ -87,6 +118,12 @@ class Isolation:
         """New settings; carried out by the next `beat`."""
         self.settings = settings
         self._ask()
+
+    def births(self) -> BirthRules:
+        """What a container that a runtime is about to make shall have, as policy stands."""
+        by_class = self._wanted().classes.get("BE", {})
+        on = frozenset(name for name in EXTENDED if by_class.get(name, 0) > 0)
+        return BirthRules(frozenset() if self._dry_run else on, self._roster, self._v1)
 
     def make_room(self, milli: int, mono_us: int) -> None:
         """The best-effort root is about to be bound to ``milli``: whoever has more by a quota of
@@ -173,6 +210,8 @@ class Isolation:
             turned |= knob.turns
             self._asks[knob.name] = self._asks_of(knob)
         self._leave(NO_ACTUATOR, names_of(settings) - turned)
+        if self._roster.daemons is None:
+            self._leave(NO_GROUP, {f"daemons_{name}" for name in settings.daemons})
         for tier, knobs in settings.tiers.items():
             if tier not in self._roster.tiers:
                 self._leave(NO_GROUP, {f"{tier}.{name}" for name in knobs.keys() & turned})
@@ -216,16 +255,33 @@ def names_of(settings: IsolationSettings) -> frozenset[str]:
 
 
 def release_kept(
-    layout: Layout, journal: Journal, knobs: Iterable[Knob] = KNOBS, write: Write = os.write
+    layout: Layout,
+    journal: Journal,
+    knobs: Iterable[Knob] = KNOBS,
+    write: Write = os.write,
+    acts: Acts = KERNEL,
 ) -> list[str]:
     """Give back what a start that is gone left turned, by the journal alone; what was refused."""
     roots, units = _held(journal)
     keeper = Keeper(journal, knobs)
     keeper.machine = Machine(disks(layout.root))
-    keeper.surfaces = open_surfaces(layout, roots, name_online(units, (), None), write)
+    names = name_online(units, (), None)
+    keeper.surfaces = open_surfaces(layout, roots, names, write, acts, _daemons(journal))
     refused = keeper.restore()
+    clean_up(keeper.surfaces, journal)
     close_surfaces(keeper.surfaces)
     return refused
+
+
+def clean_up(surfaces: Mapping[str, Surface], journal: Journal) -> None:
+    """Take away what is ours by its name and nobody remembers: the journal was lost."""
+    for knob in KNOBS:
+        surface = surfaces.get(knob.surface)
+        if isinstance(surface, (ResctrlGroups, Traffic)):
+            try:
+                surface.clean(journal.kept(knob.name))
+            except OSError as error:
+                log.warning("%s of an earlier start stays: %s", knob.name, error)
 
 
 def _held(journal: Journal) -> tuple[set[str], set[str]]:
@@ -234,7 +290,13 @@ def _held(journal: Journal) -> tuple[set[str], set[str]]:
     kept = [
         each
         for knob, places in journal.state.kept.items()
-        if surfaces.get(knob) in HIERARCHIES
+        if surfaces.get(knob) in OF_GROUPS
         for each in places.values()
     ]
     return {each.root for each in kept if each.root}, {each.unit for each in kept if not each.root}
+
+
+def _daemons(journal: Journal) -> set[str]:
+    """Groups of daemons that the journal has originals of."""
+    names = [knob.name for knob in KNOBS if knob.surface in DAEMONS]
+    return {each.unit for name in names for each in journal.kept(name).values()}

@@ -184,11 +184,12 @@ class Keeper:
                 todo = plan(knob, surface.version, unit, known.ask, members, originals)
             except (*REFUSALS, LookupError) as error:
                 self._fail(knob, known, error, mono_us)
-                continue
+                todo = []
+            else:
+                seen[unit] = members
             if knob.exact:
                 fresh |= self._fresh(knob, known, unit, members, originals, todo)
             steps += todo
-            seen[unit] = members
         if surface is not None and not self._dry_run and (steps or fresh):
             self._write(knob, surface, steps, fresh, mono_us)
         self._settle(knob, seen)
@@ -240,9 +241,16 @@ class Keeper:
                 known.said.pop(found.place, None)
                 continue
             own = dict(before.values)
+            if knob.fleeting:
+                own = {key: text for key, text in own.items() if key in found.values}
+                own |= knob.heirs(found.values, own)
             said = known.said.get(found.place, found.values)
             foreign = {
-                key for key in own if key in found.values and said.get(key) != found.values[key]
+                key
+                for key in own
+                if key in found.values
+                and said.get(key, found.values[key]) != found.values[key]
+                and knob.is_word(key, found.values[key])
             }
             self.drift += bool(foreign)
             if found.place in known.said:
@@ -270,7 +278,7 @@ class Keeper:
         for found in members:
             before = kept.get(found.place)
             values = {**new.get(found.place, {}), **originals.get(found.place, {})}
-            if values and (before is None or before.values != values):
+            if values and (before is None or not values.items() <= before.values.items()):
                 root = before.root if before else "" if online else self.root
                 fresh[found.place] = Kept(unit, found.identity, root, values)
         return fresh
@@ -310,7 +318,7 @@ class Keeper:
             known, there = mine[unit], {found.place: found.values for found in members}
             for place in self._turned[knob.name].get(unit, ()):
                 now = known.said.get(place, there[place]) if place in there else None
-                if now is None or (known.ask is None and _agree(now, kept[place].values)):
+                if now is None or (known.ask is None and knob.agrees(now, kept[place].values)):
                     left.append(place)
                     known.said.pop(place, None)
         self._forget(knob, left)
@@ -339,11 +347,6 @@ def _by_unit(kept: Mapping[str, Kept]) -> dict[str, set[str]]:
     for place, each in kept.items():
         found.setdefault(each.unit, set()).add(place)
     return found
-
-
-def _agree(now: Values, original: Values) -> bool:
-    """Whether what is there is the original, as far as it is there."""
-    return all(now.get(key, text) == text for key, text in original.items())
 
 
 def _names(ask: Ask | None) -> frozenset[str]:

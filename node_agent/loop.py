@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiokafka import ConsumerRecord
 
@@ -40,6 +40,9 @@ from schemas.records import LEASE_KEY, Ack, Command, Lease, PolicyRecord
 from schemas.topics import full_name
 
 LONGEST_ID = 512  # names of node and decider, and three numbers
+if TYPE_CHECKING:
+    from node_agent.nri.plugin import Plugin
+
 INVENTORY_REFRESH_US = 60_000_000
 QUEUE_ITEMS = 1024
 FAREWELL_S = 2.0
@@ -98,6 +101,11 @@ class NodeAgent:
             wake=self._look_in,
         )
         self.reflex = Reflex(self.sampler, self.obey, self.mono_us, self._tell, self._extra_beat)
+        self.nri: Plugin | None = None
+        if settings.nri is not None:
+            from node_agent.nri.plugin import Plugin  # noqa: PLC0415  (where it is asked for)
+
+            self.nri = Plugin(settings.nri, self.obey.isolation.births)
         self._law = LocalLaw(settings.node)
         self._shelf = PolicyShelf(settings.state_dir / POLICIES_NAME)
         for key, record in self._shelf.load():
@@ -139,6 +147,8 @@ class NodeAgent:
         beat = asyncio.create_task(self._beat(), name="beat")
         outbox = asyncio.create_task(self.outbox.run(), name="outbox")
         readers = [asyncio.create_task(r.run(), name=n) for n, r in self.readers.items()]
+        if self.nri is not None:
+            readers.append(asyncio.create_task(self.nri.run(), name="nri"))
         stopped = asyncio.create_task(stop.wait(), name="stop")
         reflex = asyncio.create_task(self.reflex.run(), name="reflex")
         tasks: list[asyncio.Task[Any]] = [hands, beat, reflex, outbox, stopped, *readers]

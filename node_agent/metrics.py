@@ -66,6 +66,20 @@ TABLE: tuple[Row, ...] = (
         lambda a: _one(a.sampler.stats.vanished),
     ),
     Row(
+        "nri_connected",
+        "gauge",
+        "1 while the container runtime asks this agent before it makes a container.",
+        (),
+        lambda a: [] if a.nri is None else _one(a.nri.connected),
+    ),
+    Row(
+        "nri_adjusted",
+        "counter",
+        "Containers that were given what they asked for at their birth.",
+        (),
+        lambda a: [] if a.nri is None else _one(a.nri.adjusted),
+    ),
+    Row(
         "descriptors_kept",
         "gauge",
         "Kernel files held open.",

@@ -64,3 +64,10 @@ KubeletInsecure = Annotated[
     bool, typer.Option("--kubelet-insecure", help="Believe the kubelet without its certificate.")
 ]
 KubeletDir = Annotated[str, typer.Option(help="Where the kubelet keeps its state.")]
+Nri = Annotated[
+    Path | None,
+    typer.Option(
+        help="NRI socket of the container runtime (/var/run/nri/nri.sock): containers get what"
+        " they asked for in extended resources before they start."
+    ),
+]

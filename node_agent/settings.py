@@ -52,6 +52,7 @@ class Settings:
     metrics_host: str = "127.0.0.1"
     use_idle: bool = True
     dry_run: bool = False
+    nri: Path | None = None  # a runtime's NRI socket, where containers are set before they start
     cri_socket: Path | None = None  # None: one of the usual ones, where it is there
     keys: Path | None = None  # None: nothing is signed, nobody is checked
     accept_unsigned: bool = False  # while a fleet gets its keys

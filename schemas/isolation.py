@@ -15,7 +15,8 @@ class IsolationSettings:
     there is given back. ``classes``: QoS class -> knob of each of its pods. ``pod_knobs``: columns
     as long as ``pods`` (uid), null: not set there. ``tiers``: Kubernetes class -> knob of the
     group above its pods. ``daemons``: of the group of the daemons. ``schemata``: resctrl group ->
-    its lines. ``bandwidths``: network class -> its share.
+    its lines. ``bandwidths``: network class -> its share,
+    ``ALL``: of all together.
     """
 
     classes: dict[str, dict[str, Int64]] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from agents.isolation import (
 )
 from agents.isolation.by_class import CLASSES, Setting
 from agents.isolation.memory_qos import BEST_EFFORT, BURSTABLE, GUARANTEED, TIERS
-from agents.isolation.network import BE_CLASS, ONLINE_CLASS, SYSTEM_CLASS
+from agents.isolation.network import BE_CLASS, ONLINE_CLASS, SYSTEM_CLASS, WHOLE_CLASS
 from agents.isolation.schemata import l3_line, mb_line
 from agents.table import ABSENT, Array, Ints
 from schemas.policy import Policy
@@ -34,7 +34,7 @@ UNLIMITED = -1
 """How a setting says that there is no limit."""
 TIER_OF = np.array([GUARANTEED, GUARANTEED, BURSTABLE, BEST_EFFORT, GUARANTEED], dtype=np.int64)
 """Kubernetes class of a pod of each of CLASSES."""
-NETWORK_NAMES = {SYSTEM_CLASS: "SYSTEM", ONLINE_CLASS: "LS", BE_CLASS: "BE"}
+NETWORK_NAMES = {WHOLE_CLASS: "ALL", SYSTEM_CLASS: "SYSTEM", ONLINE_CLASS: "LS", BE_CLASS: "BE"}
 Knobs = dict[str, int]
 
 
@@ -60,6 +60,7 @@ class Common:
 def common(policy: Policy) -> Common:
     """The part of a policy that asks no node."""
     rule, memory = policy.resctrl, policy.memory_qos
+    shares = network.bandwidths(policy.network)
     tiers = group_identity.tier_settings(policy.group_identity)
     return Common(
         classes=_by_class(policy),
@@ -73,7 +74,7 @@ def common(policy: Policy) -> Common:
                 "ingress_min_bit_per_s": one.ingress_min,
                 "ingress_max_bit_per_s": one.ingress_max,
             }
-            for one in network.bandwidths(policy.network)
+            for one in ([network.whole(policy.network), *shares] if shares else ())
         },
         resctrl=rule.lsr.enabled or rule.ls.enabled or rule.be.enabled,
         memory=memory.lsr.enabled or memory.ls.enabled or memory.be.enabled,

@@ -14,8 +14,8 @@ from schemas.policy import ClassNetwork, Network
 
 MAJOR = 1 << 16
 """Handle of the root, as net_cls.classid writes it: 1:0."""
-SYSTEM_CLASS, ONLINE_CLASS, BE_CLASS = range(2, 5)
-"""Minor numbers below the root's own class, 1:1; a lower number is served first."""
+WHOLE_CLASS, SYSTEM_CLASS, ONLINE_CLASS, BE_CLASS = range(1, 5)
+"""Minor numbers: the root's own class, and those below it; a lower number is served first."""
 BITS_PER_PERCENT = 10_000
 """One percent of a Mbit/s."""
 LEAST_BIT_PER_S = 8_000
@@ -53,6 +53,12 @@ def bandwidths(rule: Network) -> list[Bandwidth]:
         for minor, section in classes
         if section.enabled
     ]
+
+
+def whole(rule: Network) -> Bandwidth:
+    """What all classes share: the node's bandwidth, both ways."""
+    total = rule.total_mbit_per_s * 100 * BITS_PER_PERCENT
+    return Bandwidth(WHOLE_CLASS, 0, total, total, total, total)
 
 
 def _bandwidth(minor: int, section: ClassNetwork, total_mbit_per_s: int) -> Bandwidth:

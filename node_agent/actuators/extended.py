@@ -47,7 +47,7 @@ def asks(settings: IsolationSettings, roster: Roster, name: str, of: Resource) -
 def amounts(pod: Pod, of: Resource) -> dict[str, Amount]:
     """Of the pod's group and of each container that stands; none where nothing was asked for."""
     named = [each for each in pod.containers if each.kind != "unknown"]
-    parts = [_part(each, of) for each in named]
+    parts = [part_of(each, of) for each in named]
     if all(part.request == part.limit == UNSAID for part in parts):
         return {}
     own = pod.fact.cpu_limit_milli if of == "cpu_milli" else pod.fact.memory_limit_bytes
@@ -58,7 +58,7 @@ def amounts(pod: Pod, of: Resource) -> dict[str, Amount]:
     return found
 
 
-def _part(container: Container, of: Resource) -> Part:
+def part_of(container: Container, of: Resource) -> Part:
     """A limit alone is the request too."""
     request, limit = _first(container.requests, of), _first(container.limits, of)
     return Part(limit if request == UNSAID else request, limit, container.kind == "init")

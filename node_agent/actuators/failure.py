@@ -16,13 +16,21 @@ class ActuatorFailed(Exception):
         self.reason = f"{knob}:{errno.errorcode.get(self.errno, str(self.errno))}"
 
 
+class Named(OSError):
+    """An error number that has a plainer word here: ``reason``, a stable code."""
+
+    def __init__(self, number: int, reason: str, text: str) -> None:
+        super().__init__(number, text)
+        self.reason = reason
+
+
 REFUSALS = (ActuatorFailed, ValueError, OSError)
 """What a write or a reading may end in; a ValueError is a path or a text that is none."""
 
 
 def reason_of(error: Exception) -> str:
     """A stable reason code with the errno's name."""
-    if isinstance(error, ActuatorFailed):
+    if isinstance(error, (ActuatorFailed, Named)):
         return error.reason
     if isinstance(error, UnsafePath):
         return "unsafe_path"

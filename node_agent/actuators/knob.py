@@ -99,6 +99,9 @@ class Knob(ABC):
     exact: ClassVar[bool] = True
     """Whether what is written is what is read back, so that there is an original to give back."""
 
+    fleeting: ClassVar[bool] = False
+    """Whether keys come and go with processes: an original whose key is gone is void."""
+
     def asks(self, settings: IsolationSettings, roster: Roster) -> Iterable[Ask]:
         """Who is to get what: by class, pod and tier."""
         for unit, knobs, online in roster.of_pods(settings, self.turns):
@@ -139,9 +142,17 @@ class Knob(ABC):
         """(file, text) in the order in which the kernel takes them."""
         return ((key, text) for key, text in after.items() if before.get(key) != text)
 
+    def heirs(self, found: Values, own: Values) -> Values:
+        """Originals of keys that came later and were born with our text; ``own``: those known."""
+        return {}
+
+    def is_word(self, key: str, text: str) -> bool:
+        """Whether a text that is not ours is its owner's word, and no state on the way to ours."""
+        return True
+
     def agrees(self, now: Values, then: Values) -> bool:
-        """Whether what is read back (``now``) is what was to be."""
-        return all(now.get(key) == text for key, text in then.items())
+        """Whether what is there ``now`` is what was to be, as far as it is there."""
+        return all(now.get(key, text) == text for key, text in then.items())
 
 
 def plan(

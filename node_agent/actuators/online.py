@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Self
 
+from agents.isolation.network import MAJOR, ONLINE_CLASS, SYSTEM_CLASS
 from node_agent.actuators.beneath import Beneath, Parts, UnsafePath, Write, safe_parts
 
 MOST = float("inf")
@@ -44,6 +45,8 @@ def _reclaims_ahead(text: str, original: str) -> bool:
     return text == original or float(text) > 0
 
 
+ONLINE_CLASSIDS = frozenset(str(MAJOR + minor) for minor in (SYSTEM_CLASS, ONLINE_CLASS))
+"""Network classes that are never bounded below what they are promised."""
 GIVES: dict[str, Callable[[str, str], bool]] = {
     "cpu.cfs_quota_us": _at_least(_number),
     "cpu.cfs_burst_us": _at_least(_number),
@@ -57,6 +60,9 @@ GIVES: dict[str, Callable[[str, str], bool]] = {
     "memory.wmark_ratio": _reclaims_ahead,
     "memory.wmark_scale_factor": _reclaims_ahead,
     "memory.wmark_min_adj": lambda text, original: int(text) <= int(original),
+    "memory.priority": _at_least(_number),
+    "memory.use_priority_oom": _at_least(_number),
+    "net_cls.classid": lambda text, original: text in (original, *ONLINE_CLASSIDS),
     "io.weight": _at_least(_number),
     "io.bfq.weight": _at_least(_number),
     "blkio.bfq.weight": _at_least(_number),

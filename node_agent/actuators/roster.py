@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from node_agent.cgroup.paths import strictly_inside
+from node_agent.cgroup.paths import overlaps, strictly_inside
 from node_agent.inventory import Census, Pod
 from schemas.records import IsolationSettings
 
@@ -24,6 +24,7 @@ class Roster:
 
     ``ceiling_milli``: the best-effort root's CPU where no group below it may have more by itself
     (v1); None: there is no such bound. ``cpu_ratio_permille``: batch CPU is shown times this.
+    ``daemons``: the daemons' group, where one is named that has nothing to do with any pod.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -31,6 +32,7 @@ class Roster:
     tiers: Mapping[str, str] = field(default_factory=dict)
     ceiling_milli: int | None = None
     cpu_ratio_permille: int = 1000
+    daemons: str | None = None
 
     def of_pods(self, settings: IsolationSettings, turns: frozenset[str]) -> Iterator[Said]:
         """What is said of each pod by its class and its uid; the others are left out."""
@@ -60,7 +62,16 @@ class Roster:
 def roster(census: Census, ceiling_milli: int | None = None) -> Roster:
     """The roster of this census."""
     pods, root, ratio = census.pods(), census.be_root, census.record.cpu_ratio_permille
-    return Roster(pods, root, _tiers(pods, root), ceiling_milli, ratio)
+    return Roster(pods, root, _tiers(pods, root), ceiling_milli, ratio, _daemons(census, pods))
+
+
+def _daemons(census: Census, pods: tuple[Pod, ...]) -> str | None:
+    """The group that the inventory file names; none that is, holds or lies in a pod's."""
+    named = census.daemons
+    others = [pod.group for pod in pods if pod.fact.qos != "SYSTEM"]
+    if census.be_root is not None:
+        others.append(census.be_root)
+    return None if named is None or any(overlaps(named, each) for each in others) else named
 
 
 def _tiers(pods: tuple[Pod, ...], be_root: str | None) -> dict[str, str]:

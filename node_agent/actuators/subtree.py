@@ -34,12 +34,13 @@ WRITABLE = frozenset(
     cpu.idle cpu.shares cpu.weight cpu.bvt_warp_ns cpuset.cpus
     memory.min memory.low memory.high memory.soft_limit_in_bytes memory.reclaim
     memory.max memory.limit_in_bytes
+    memory.oom.group memory.priority memory.use_priority_oom
     memory.wmark_ratio memory.wmark_scale_factor memory.wmark_min_adj
     memory.pagecache_limit.enable memory.pagecache_limit.size memory.pagecache_limit.sync
     io.weight io.bfq.weight io.max blkio.bfq.weight
     blkio.throttle.read_bps_device blkio.throttle.write_bps_device
     blkio.throttle.read_iops_device blkio.throttle.write_iops_device
-    cgroup.freeze freezer.state cgroup.kill
+    cgroup.freeze freezer.state cgroup.kill net_cls.classid
     """.split()
 )
 CLEARABLE = frozenset({"cpuset.cpus"})

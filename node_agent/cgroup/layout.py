@@ -61,13 +61,15 @@ class Layout:
     """Controllers found, and the unified mount (pressure, freeze, kill, events) if there is one.
 
     ``perf_event``: the mount whose groups perf counts by. It has no files, so it is no controller
-    that anything is read from; on v2 it is there unasked and not listed.
+    that anything is read from; on v2 it is there unasked and not listed. ``net_cls``: where groups
+    have a network class, on v1 only; pods have no group there unless somebody makes them.
     """
 
     root: str
     controllers: Mapping[str, Hierarchy]
     unified: str | None
     perf_event: str | None = None
+    net_cls: str | None = None
 
     @property
     def kind(self) -> Literal["v1", "v2", "hybrid"]:
@@ -136,8 +138,11 @@ def detect(root: str = "/") -> Layout:
     mounts = _cgroup_mounts(text)
     controllers: dict[str, Hierarchy] = {}
     perf_event: str | None = None
+    net_cls: str | None = None
     for mount in mounts:
         if mount.fs_type == "cgroup":
+            if net_cls is None and "net_cls" in mount.options:
+                net_cls = base + mount.point
             if perf_event is None and "perf_event" in mount.options:
                 perf_event = base + mount.point
             for option in mount.options:
@@ -154,7 +159,7 @@ def detect(root: str = "/") -> Layout:
             f"no control group hierarchy is mounted under {root}; mount /sys/fs/cgroup into this"
             " namespace (mount -t cgroup2 none /sys/fs/cgroup)"
         )
-    return Layout(root, controllers, unified, perf_event or unified)
+    return Layout(root, controllers, unified, perf_event or unified, net_cls)
 
 
 def _cgroup_mounts(text: str) -> list[_Mount]:

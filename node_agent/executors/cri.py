@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from node_agent.executors import cri_messages as messages
+from node_agent.protocol_buffers import BadMessage
 
 if TYPE_CHECKING:
     from node_agent.executors.cri_channel import Calls
@@ -56,7 +57,7 @@ class Runtime:
         try:
             async with Calls(socket) as calls:
                 return await _stop(calls, uid, -(-wait_ms // 1000))
-        except (CallFailed, messages.BadMessage) as error:
+        except (CallFailed, BadMessage) as error:
             log.warning("%s does not stop pod %s: %s", socket, uid, error)
             return f"cri:{error.code}" if isinstance(error, CallFailed) else "cri:bad_message"
 

@@ -9,7 +9,7 @@ say there it asked for natively.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -46,18 +46,21 @@ def amounts(said: Resources | None) -> Amounts:
     return Amounts(**found)
 
 
+def noted(annotations: Mapping[str, str]) -> dict[str, Asked]:
+    """What admission noted of containers, by name: their own fields may not be passed on."""
+    note = wire.noted(annotations.get(EXTENDED_SPEC), _Spec)
+    return (None if note is None else note.containers) or {}
+
+
 def by_container(pod: Pod) -> list[tuple[ContainerSpec, Kind, Asked]]:
     """Each container, init containers first in their order, with what was asked for it."""
-    annotations = pod.metadata.annotations or {}
-    # What admission noted of containers, whose own fields the kubelet may not pass on.
-    note = wire.noted(annotations.get(EXTENDED_SPEC), _Spec)
-    noted = (None if note is None else note.containers) or {}
+    other_words = noted(pod.metadata.annotations or {})
     found: list[tuple[ContainerSpec, Kind, Asked]] = []
     for spec in pod.spec.initContainers or []:
         kind: Kind = "sidecar" if spec.restartPolicy == "Always" else "init"
         found.append((spec, kind, spec.resources or Asked()))
     for spec in pod.spec.containers:
-        said, other = spec.resources or Asked(), noted.get(spec.name, Asked())
+        said, other = spec.resources or Asked(), other_words.get(spec.name, Asked())
         asked = Asked(
             {**(other.requests or {}), **(said.requests or {})},
             {**(other.limits or {}), **(said.limits or {})},

@@ -1,7 +1,8 @@
 """Last-level cache and memory traffic of each class: the monitoring files of resctrl.
 
-Each class is one resctrl group of its name (LSR, LS, BE), as the isolation settings make them, or
-a group for monitoring alone (``mon_groups``); what no class has is in the root group. A group has
+Each class is one resctrl group: that of the isolation settings (slackwater-LS), another one of its
+name (LSR, LS, BE), or a group for monitoring alone (``mon_groups``); what no class has is in the
+root group. A group has
 one directory for each cache (``mon_data/mon_L3_00``; the numbers may have gaps), and each figure
 here is the sum over all caches: absent as soon as one of them is.
 
@@ -15,12 +16,12 @@ from __future__ import annotations
 
 import os
 
+from node_agent.actuators.resctrl import MOUNT, PREFIX
 from node_agent.cgroup.once import read_once
 from node_agent.signals.base import Value
 from schemas.columns import CACHE_GROUPS
 
 NAME = "resctrl"
-MOUNT = "sys/fs/resctrl"
 FIGURES = ("llc_occupancy", "mbm_total_bytes", "mbm_local_bytes")
 _LEVEL = FIGURES[0]
 _UNSAID = (b"Unavailable", b"Error", b"Unassigned")
@@ -88,7 +89,9 @@ class ClassCache:
         """The group's directory of counters."""
         top = f"{self._root}/{MOUNT}"
         name = self._group.upper()
-        homes = (f"{top}/{name}", f"{top}/mon_groups/{name}") if self._group != "rest" else (top,)
+        homes = tuple(f"{top}/{each}" for each in (f"{PREFIX}{name}", name, f"mon_groups/{name}"))
+        if self._group == "rest":
+            homes = (top,)
         return next((f"{home}/mon_data" for home in homes if os.path.isdir(home)), None)
 
 

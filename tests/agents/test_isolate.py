@@ -125,6 +125,8 @@ def test_every_family_is_there() -> None:
         "extended_cpu", "extended_memory",
     }  # fmt: skip
     assert command.settings.bandwidths["BE"]["egress_max_bit_per_s"] == 300_000_000
+    assert command.settings.bandwidths["ALL"]["egress_max_bit_per_s"] == 1_000_000_000
+    assert command.settings.bandwidths.keys() == {"ALL", "BE"}
     assert command.settings.daemons == {"cpu_milli": 1600}
     assert command.settings.pod_knobs["cpu_quota_us"] == [200_000, None]
     assert command.settings.pod_knobs["cpu_burst_us"] == [200_000, None]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from node_agent.actuators.beneath import Write
+from node_agent.actuators import pod_tasks
+from node_agent.actuators.acts import Acts
 from node_agent.actuators.knob import Knob
+from node_agent.actuators.resctrl import MOUNT
 from node_agent.cgroup.layout import Hierarchy, Layout, Version
 from node_agent.containers import Amounts, Container
 from node_agent.inventory import Census
 from node_agent.isolation import ROOM_US, Isolation
 from node_agent.journal import Journal
 from schemas.records import Inventory, PodFact
+from tests.node_agent import resctrl_tree
 from tests.node_agent.trees import Crash
 
 
@@ -42,13 +45,21 @@ CONTAINERS = {
         Container("4", f"{JOB_POD}/sandbox"),
     )
 }
+DAEMONS = "system.slice"
 GROUPS = (
-    TOP, BE, "kubepods/burstable", LSR_POD, LS_POD, f"{LS_POD}/c1", f"{LS_POD}/c2", BE_POD,
+    DAEMONS, TOP, BE, "kubepods/burstable", LSR_POD, LS_POD, f"{LS_POD}/c1", f"{LS_POD}/c2", BE_POD,
     JOB_POD, f"{JOB_POD}/c1", f"{JOB_POD}/c2", f"{JOB_POD}/sandbox",
 )  # fmt: skip
 DISK = "254:0"
+TASKS = {
+    LS_POD: (100,), f"{LS_POD}/c1": (101, 102), BE_POD: (110, 111),
+    f"{JOB_POD}/c1": (120,), f"{JOB_POD}/sandbox": (121,),
+}  # fmt: skip
+"""Threads of groups; of a resctrl tree's."""
 V1_NO_LIMIT = "9223372036854771712"
 _ANOLIS = {
+    "memory.priority": "0",
+    "memory.use_priority_oom": "0",
     "cpu.bvt_warp_ns": "0",
     "memory.wmark_ratio": "0",
     "memory.wmark_scale_factor": "50",
@@ -72,6 +83,7 @@ FILES: dict[Version, dict[str, str]] = {
         "blkio.throttle.write_iops_device": "",
         "freezer.state": "THAWED",
         "freezer.self_freezing": "0",
+        "net_cls.classid": "0",
         **_ANOLIS,
     },
     2: {
@@ -83,6 +95,7 @@ FILES: dict[Version, dict[str, str]] = {
         "memory.high": "max",
         "memory.max": "max",
         "memory.current": str(256 << 20),
+        "memory.oom.group": "0",
         "memory.stat": f"anon {4096}\ninactive_file {128 << 20}\nactive_file {128 << 20}",
         "memory.reclaim": "",
         "io.weight": "default 100\n8:16 50",
@@ -119,19 +132,34 @@ def make_tree(mount: Path, version: Version, without: Iterable[str] = ()) -> Non
         for file, text in {**FILES[version], **LIMITED[version].get(group, {})}.items():
             if file not in without:
                 (directory / file).write_text(text + "\n")
+        threads = "\n".join(str(task) for task in TASKS.get(group, ()))
+        (directory / pod_tasks.THREADS[version]).write_text(threads + "\n")
+        (directory / pod_tasks.PROCESSES).write_text(threads + "\n")
+        for task in TASKS.get(group, ()):
+            make_process(mount, task)
+
+
+def make_process(mount: Path, pid: int, score: int = 0, start: int = 5000) -> None:
+    """What /proc says of one, whose name is hard to read."""
+    directory = mount / f"proc/{pid}"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "stat").write_text(f"{pid} (a) b) S 1 {'0 ' * 17}{start} 0\n")
+    (directory / "oom_score_adj").write_text(f"{score}\n")
 
 
 def census(pods: Iterable[str] = USUAL) -> Census:
     facts = tuple(PodFact(uid, uid, qos=PODS[uid][1]) for uid in sorted(pods))  # type: ignore[arg-type]
     groups = tuple(PODS[fact.uid][0] for fact in facts)
     containers = tuple(CONTAINERS.get(fact.uid, ()) for fact in facts)
-    return Census(Inventory("n1", 1, 4000, 1 << 30, pods=facts), groups, BE, containers)
+    record = Inventory("n1", 1, 4000, 1 << 30, pods=facts)
+    return Census(record, groups, BE, containers, DAEMONS)
 
 
 def layout(mount: Path, version: Version) -> Layout:
     at = Hierarchy(version, str(mount))
-    controllers = dict.fromkeys(("cpu", "memory", "io", "freezer"), at)
-    return Layout(str(mount), controllers, str(mount) if version == 2 else None)
+    controllers = dict.fromkeys(("cpu", "cpuacct", "memory", "io", "freezer"), at)
+    unified, net_cls = (str(mount), None) if version == 2 else (None, str(mount))
+    return Layout(str(mount), controllers, unified, net_cls=net_cls)
 
 
 class FakeKernel:
@@ -145,18 +173,39 @@ class FakeKernel:
         self.log: list[tuple[str, str]] = []
 
     def __call__(self, descriptor: int, raw: bytes) -> int:
+        path = resctrl_tree.name_of(descriptor)
+        self._at_turn(lambda: self._write(path, raw.decode()))
+        return len(raw)
+
+    @property
+    def acts(self) -> Acts:
+        """Directories of a resctrl tree, made and taken away as its kernel does; no `tc`."""
+        return Acts(self._make, self._remove, None)
+
+    def _make(self, name: str, _mode: int, dir_fd: int) -> None:
+        top = resctrl_tree.name_of(dir_fd)
+        self._at_turn(lambda: resctrl_tree.make_group(top, name))
+
+    def _remove(self, name: str, dir_fd: int) -> None:
+        top = resctrl_tree.name_of(dir_fd)
+        self._at_turn(lambda: resctrl_tree.remove_group(top, name))
+
+    def _at_turn(self, act: Callable[[], None]) -> None:
         self.count += 1
-        path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if self.count == self.at and self.error is not None:
             raise OSError(self.error, errno.errorcode[self.error])
         if self.count == self.at and self.before:
             raise Crash
-        text = raw.decode().strip()
-        self.log.append((str(path), text))
-        path.write_text(_answer(path, text) + "\n")
+        act()
         if self.count == self.at:
             raise Crash
-        return len(raw)
+
+    def _write(self, path: Path, text: str) -> None:
+        self.log.append((str(path), text.strip()))
+        if MOUNT in str(path):
+            resctrl_tree.answer(path, text)
+        else:
+            path.write_text(_answer(path, text.strip()) + "\n")
 
 
 def _answer(path: Path, text: str) -> str:
@@ -251,14 +300,14 @@ def isolation(
     mount: Path,
     version: Version,
     knobs: Iterable[Knob],
-    write: Write,
+    kernel: FakeKernel,
     pods: Iterable[str] = USUAL,
 ) -> Iterator[Isolation]:
     """One start of an agent over the tree."""
     journal = Journal(state, "k" * 32, fsync="never")
     journal.boot("b1", 1)
     made = Isolation(journal, knobs)
-    made.follow(census(pods), layout(mount, version), write)
+    made.follow(census(pods), layout(mount, version), kernel, kernel.acts)
     made.bound(-1, ROOM_US)
     try:
         yield made

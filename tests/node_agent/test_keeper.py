@@ -106,12 +106,12 @@ def test_one_pod_that_the_kernel_refuses_harms_no_other(tmp_path: Path) -> None:
 def test_a_value_that_the_kernel_did_not_take_is_put_back(tmp_path: Path) -> None:
     mount = tmp_path / "cgroup"
     make_tree(mount, 1)
-    kernel = FakeKernel()
 
-    def deaf(descriptor: int, raw: bytes) -> int:
-        return kernel(descriptor, b"1024" if raw == b"4096" else raw)
+    class Deaf(FakeKernel):
+        def __call__(self, descriptor: int, raw: bytes) -> int:
+            return super().__call__(descriptor, b"1024" if raw == b"4096" else raw)
 
-    with isolation(tmp_path / "s", mount, 1, [CpuShares()], deaf) as held:
+    with isolation(tmp_path / "s", mount, 1, [CpuShares()], Deaf()) as held:
         held.obey(SHARES)
         held.beat(0)
         assert held.outcome() == ("failed", "failed:cpu_shares:not_taken")

@@ -13,12 +13,16 @@ from node_agent.actuators.knobs import KNOBS
 from node_agent.actuators.online import GIVES
 from node_agent.actuators.subtree import WRITABLE
 from node_agent.cgroup.layout import Version
+from node_agent.surfaces import HIERARCHIES
 from tests.node_agent.isolation_trees import FILES
 
 MACHINE = Machine(("254:0", "259:1"))
 PLACES = ("kubepods/pod", "kubepods/pod/c1", "kubepods/pod/c2")
 FILES_KNOBS = [
-    (knob, version) for knob in KNOBS for version in FILES if knob.files(version) and knob.exact
+    (knob, version)
+    for knob in KNOBS
+    for version in FILES
+    if knob.files(version) and knob.exact and knob.surface in HIERARCHIES
 ]
 each_knob = pytest.mark.parametrize(
     ("knob", "version"), FILES_KNOBS, ids=lambda one: getattr(one, "name", f"v{one}")

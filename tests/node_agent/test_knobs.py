@@ -16,24 +16,34 @@ from node_agent.actuators.knobs.block_io_limits import BlockIoLimits
 from node_agent.actuators.knobs.block_io_weight import BlockIoWeight
 from node_agent.actuators.knobs.cpu_bandwidth import CpuBandwidth
 from node_agent.actuators.knobs.cpu_shares import CpuShares
+from node_agent.actuators.knobs.daemons_cpu import DaemonsCpu
+from node_agent.actuators.knobs.daemons_memory import DaemonsMemory
 from node_agent.actuators.knobs.extended_cpu import ExtendedCpu
 from node_agent.actuators.knobs.extended_memory import ExtendedMemory
 from node_agent.actuators.knobs.freeze import Freeze
 from node_agent.actuators.knobs.group_identity import GroupIdentity
 from node_agent.actuators.knobs.memory_protection import MemoryProtection
 from node_agent.actuators.knobs.memory_throttle import MemoryThrottle
+from node_agent.actuators.knobs.net_classid import NetClassid
+from node_agent.actuators.knobs.oom_group import OomGroup
+from node_agent.actuators.knobs.oom_score import OomScore
 from node_agent.actuators.knobs.page_cache import PageCache
+from node_agent.actuators.knobs.schemata import SchemataKnob
 from node_agent.actuators.knobs.watermarks import Watermarks
 from node_agent.cgroup.layout import Version
 from node_agent.isolation import NOTHING, release_kept
 from node_agent.journal import Journal
+from node_agent.surfaces import RESCTRL
 from schemas.records import IsolationSettings
 from tests.node_agent.isolation_trees import (
     BE,
     BE_POD,
+    DAEMONS,
     JOB_POD,
     LS_POD,
     LSR_POD,
+    TASKS,
+    TOP,
     USUAL,
     FakeKernel,
     contents,
@@ -41,6 +51,7 @@ from tests.node_agent.isolation_trees import (
     layout,
     make_tree,
 )
+from tests.node_agent.resctrl_tree import make_resctrl
 from tests.node_agent.trees import Crash
 
 S = 1_000_000
@@ -62,6 +73,7 @@ class Case:
     drift: str  # one of ``stands``, and what a stranger writes there
     foreign: str
     pods: tuple[str, ...] = USUAL
+    lasts: bool = True  # what a stranger writes there outlives us
 
 
 def pods(uids: str, **columns: list[int | None]) -> IsolationSettings:
@@ -73,6 +85,7 @@ def of(qos: str, **knobs: int) -> IsolationSettings:
 
 
 MIB = 1 << 20
+CACHE = "sys/fs/resctrl"
 MEMORY_LIMIT: tuple[tuple[Version, str], ...] = ((1, "memory.limit_in_bytes"), (2, "memory.max"))
 PODS = pods("be ls", memory_min_bytes=[MIB, 8 * MIB], memory_low_bytes=[None, 16 * MIB + 1])
 PROTECTED = replace(PODS, tiers={"Burstable": {"memory_min_bytes": 8 * MIB}})
@@ -251,6 +264,79 @@ CASES = [
         for version, file in MEMORY_LIMIT
     ),
     Case(
+        "daemons_cpu_v1", DaemonsCpu(), 1, IsolationSettings(daemons={"cpu_milli": 1500}),
+        {f"{DAEMONS}/cpu.cfs_quota_us": "150000"}, f"{DAEMONS}/cpu.cfs_quota_us", "170000",
+    ),
+    Case(
+        "daemons_cpu_v2", DaemonsCpu(), 2, IsolationSettings(daemons={"cpu_milli": 1500}),
+        {f"{DAEMONS}/cpu.max": "150000 100000"}, f"{DAEMONS}/cpu.max", "max 50000",
+    ),
+    Case(
+        "daemons_memory_v1", DaemonsMemory(), 1,
+        IsolationSettings(daemons={"memory_max_bytes": 512 * MIB}),
+        {f"{DAEMONS}/memory.limit_in_bytes": str(512 * MIB)},
+        f"{DAEMONS}/memory.limit_in_bytes", str(600 * MIB),
+    ),
+    Case(
+        "daemons_memory_v2", DaemonsMemory(), 2,
+        IsolationSettings(
+            daemons={"memory_max_bytes": 512 * MIB + 1, "memory_high_bytes": 500 * MIB}
+        ),
+        {f"{DAEMONS}/memory.max": str(512 * MIB), f"{DAEMONS}/memory.high": str(500 * MIB)},
+        f"{DAEMONS}/memory.high", "max",
+    ),
+    Case(
+        "net_classid", NetClassid(), 1,
+        IsolationSettings(
+            classes={"BE": {"net_classid": 0x10004}, "LS": {"net_classid": 0x10003}}
+        ),
+        {
+            f"{BE_POD}/net_cls.classid": "65540",
+            **{f"{group}/net_cls.classid": "65539" for group in LS_GROUPS},
+        },
+        f"{BE_POD}/net_cls.classid", "7",
+    ),
+    Case(
+        "oom_score", OomScore(), 1,
+        IsolationSettings(classes={"BE": {"oom_score_adj": 900}, "LS": {"oom_score_adj": -300}}),
+        {
+            **{f"proc/{pid}/oom_score_adj": "900" for pid in TASKS[BE_POD]},
+            **{f"proc/{pid}/oom_score_adj": "-300" for pid in (100, 101, 102)},
+        },
+        f"proc/{TASKS[BE_POD][0]}/oom_score_adj", "300",
+    ),
+    Case(
+        "oom_group_v1", OomGroup(), 1,
+        IsolationSettings(classes={"BE": {"oom_kill_group": 0}, "LS": {"oom_priority": 12}}),
+        {
+            **{f"{group}/memory.priority": "12" for group in LS_GROUPS},
+            **{
+                f"{group}/memory.use_priority_oom": "1"
+                for group in (*LS_GROUPS, TOP, BE, BURSTABLE)
+            },
+        },
+        f"{LS_POD}/c1/memory.priority", "3",
+    ),
+    Case(
+        "oom_group_v2", OomGroup(), 2,
+        IsolationSettings(classes={"BE": {"oom_kill_group": 1}, "LS": {"oom_kill_group": 0}}),
+        {f"{BE_POD}/memory.oom.group": "1"},
+        f"{BE_POD}/memory.oom.group", "0",
+    ),
+    Case(
+        "schemata", SchemataKnob(), 1,
+        IsolationSettings(
+            schemata={"BE": "L3:0=7;1=1;\nMB:0=35;1=20;", "LS": "L3:0=7ff;\nMB:0=40;1=100;"}
+        ),
+        {
+            f"{CACHE}/slackwater-BE/schemata": "MB:0= 40;1= 20\n    L3:0=7;1=3",
+            f"{CACHE}/slackwater-BE/tasks": "",
+            f"{CACHE}/slackwater-LS/schemata": "MB:0=100;1=100\n    L3:0=7ff;1=7ff",
+            f"{CACHE}/slackwater-LS/tasks": "",
+        },
+        f"{CACHE}/slackwater-BE/schemata", "MB:0=100;1=100\n    L3:0=7;1=3", lasts=False,
+    ),
+    Case(
         "freeze_v2", Freeze(), 2, pods("be", freeze=[1]),
         {f"{BE_POD}/cgroup.freeze": "1"}, f"{BE_POD}/cgroup.freeze", "0",
     ),
@@ -261,13 +347,20 @@ CASES = [
     ),
 ]  # fmt: skip
 
+
+def make_case_tree(mount: Path, case: Case) -> None:
+    make_tree(mount, case.version)
+    if case.knob.surface == RESCTRL:
+        make_resctrl(mount)
+
+
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
 @each_case
 def test_settings_stand_twice_is_once_and_all_is_given_back(tmp_path: Path, case: Case) -> None:
     mount = tmp_path / "cgroup"
-    make_tree(mount, case.version)
+    make_case_tree(mount, case)
     before = contents(mount)
     kernel = FakeKernel()
     with isolation(tmp_path / "s", mount, case.version, [case.knob], kernel, case.pods) as held:
@@ -291,14 +384,14 @@ def test_drift_is_put_right_and_the_owners_new_value_is_given_back(
     tmp_path: Path, case: Case
 ) -> None:
     mount = tmp_path / "cgroup"
-    make_tree(mount, case.version)
+    make_case_tree(mount, case)
     before = contents(mount)
     with isolation(
         tmp_path / "s", mount, case.version, [case.knob], FakeKernel(), case.pods
     ) as held:
         held.obey(case.settings)
         held.beat(0)
-        (mount / case.drift).write_text(before[case.drift] + "\n")
+        (mount / case.drift).write_text(before.get(case.drift, case.foreign) + "\n")
         held.beat(S)
         assert contents(mount)[case.drift] == case.stands[case.drift]
         assert held.keeper.drift == 1
@@ -306,7 +399,7 @@ def test_drift_is_put_right_and_the_owners_new_value_is_given_back(
         held.beat(2 * S)
         assert held.keeper.drift == 2
         assert held.release() == []
-    assert contents(mount) == before | {case.drift: case.foreign}
+    assert contents(mount) == before | ({case.drift: case.foreign} if case.lasts else {})
 
 
 @each_case
@@ -319,7 +412,7 @@ def test_r10_killed_or_refused_at_every_write_the_way_back_is_known(
     while True:
         at += 1
         mount, state = tmp_path / f"{at}", tmp_path / f"s{at}"
-        make_tree(mount, case.version)
+        make_case_tree(mount, case)
         before = contents(mount)
         error = errno.EACCES if how == "refused" else None
         kernel = FakeKernel(at, error, before=how == "before")
@@ -333,8 +426,9 @@ def test_r10_killed_or_refused_at_every_write_the_way_back_is_known(
             pass
         if at % 2:
             journal = Journal(state, "k" * 32, fsync="never")
-            at_mount = layout(mount, case.version)
-            assert release_kept(at_mount, journal, [case.knob], FakeKernel()) == []
+            at_mount, played = layout(mount, case.version), FakeKernel()
+            answers = (played, played.acts)
+            assert release_kept(at_mount, journal, [case.knob], *answers) == []
             journal.close()
         else:
             with isolation(

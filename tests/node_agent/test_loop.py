@@ -33,6 +33,7 @@ from schemas.topics import full_name
 from streams.dev_broker import DevBroker
 from streams.dev_broker.process import free_port
 from tests.node_agent.kernel import real_groups
+from tests.node_agent.nri_runtime import CLASSES, listening
 from tests.node_agent.test_outbox import PARTITIONS, topics, until
 from tests.support import patient
 
@@ -231,13 +232,14 @@ async def test_r13_clocks_may_lie_commands_are_obeyed_at_once_all_the_same(
 async def test_a_node_of_a_new_installation_only_observes(
     centre: Centre, groups: Groups, inventory: Path, tmp_path: Path
 ) -> None:
-    """Its first start, before it has read any policy, included: the journal knows of no write."""
+    """Its first start, before it has read any policy, included: the journal knows of no write, and
+    containers are made as they were asked for.
+    """
     await topics(centre.broker, centre.prefix, "name: default\n")
     source = source_of(inventory, groups)
-    agent = NodeAgent(
-        settings_for(centre, tmp_path, inventory), groups.layout, source, LyingClock()
-    )
-    async with centre.at_work():
+    settings = replace(settings_for(centre, tmp_path, inventory), nri=tmp_path / "nri.sock")
+    agent = NodeAgent(settings, groups.layout, source, LyingClock())
+    async with centre.at_work(), listening(tmp_path / "nri.sock") as runtime:
         life = asyncio.create_task(agent.run())
         try:
             await until(lambda: agent.readers["commands"].connected, 20, "the reader")
@@ -245,6 +247,8 @@ async def test_a_node_of_a_new_installation_only_observes(
             await centre.say(command)
             await until(lambda: bool(centre.answers(command)), 20, "its ack")
             assert centre.answers(command)[0].reason == "suppress_off"
+            await asyncio.wait_for(runtime.ready.wait(), 20)
+            assert await runtime.create("batch", "main") == CLASSES["LinuxResources"]()
             heard = len(centre.samples)
             await until(lambda: len(centre.samples) > heard + 5, 20, "samples")
         finally:

@@ -50,6 +50,7 @@ EVERYTHING = IsolationSettings(
         "freeze": [1, None],
     },
     tiers={"Burstable": {"memory_min_bytes": 16 * MIB}, "BestEffort": {"bvt": -1}},
+    daemons={"cpu_milli": 1500, "memory_max_bytes": 256 * MIB},
 )  # fmt: skip
 ANOLIS = {"bvt", "wmark_min_adj"}
 pytestmark = pytest.mark.kernel
@@ -61,6 +62,7 @@ def groups() -> Iterator[Groups]:
         web = made.pod("online", "web")
         made.make(f"{web}/c1")
         made.make(f"{made.pod('besteffort', 'job')}/c1")
+        made.make(f"{made.name}/daemons")
         quota(made, web, 60_000)
         quota(made, f"{web}/c1", 30_000)
         yield made
@@ -80,7 +82,7 @@ def census(groups: Groups) -> Census:
     asked = Amounts(batch_cpu_milli=700, batch_memory_bytes=128 * MIB)
     job = Container("1", f"{groups.be_root}/job/c1", "app", "app", asked, asked)
     record = Inventory("n", 1, 2000, 1 << 30, pods=pods)
-    return Census(record, paths, groups.be_root, ((job,), ()))
+    return Census(record, paths, groups.be_root, ((job,), ()), f"{groups.name}/daemons")
 
 
 @contextmanager
@@ -131,6 +133,7 @@ def test_all_that_this_kernel_has_is_set_kept_and_given_back(
         assert len(changed) >= 10 - len(left - ANOLIS)
         assert disks(), "this machine has a disk"
         assert str(128 * MIB) in {after[path].strip() for path in changed}, "what the job asked for"
+        assert len({path for path in changed if "/daemons/" in path}) == 2
         path = min(changed)
         Path(path).write_text(before[path])
         isolation.beat(S)
@@ -249,7 +252,7 @@ class KilledAt:
         return written
 
 
-def killed(state: Path, groups: Groups, at: int) -> bool:
+def killed(state: Path, groups: Groups, at: int, settings: IsolationSettings = EVERYTHING) -> bool:
     """A process sets everything and gives it back, killed at its n-th write; False: it got through.
 
     The journal of a process that is killed keeps what was written to it: nothing is buffered.
@@ -258,7 +261,7 @@ def killed(state: Path, groups: Groups, at: int) -> bool:
     if child == 0:
         try:
             with started(state, groups, KilledAt(at, after=bool(at % 2))) as isolation:
-                isolation.obey(EVERYTHING)
+                isolation.obey(settings)
                 isolation.beat(0)
                 isolation.obey(NOTHING)
                 isolation.beat(S)

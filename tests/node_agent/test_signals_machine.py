@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from node_agent.actuators.resctrl import MOUNT
 from node_agent.cgroup.handles import Descriptors, NodeFiles
 from node_agent.signals import resctrl
 from node_agent.signals.base import Value, zone_there
@@ -18,10 +19,10 @@ class Caches:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        (root / resctrl.MOUNT / "info/L3_MON").mkdir(parents=True)
+        (root / MOUNT / "info/L3_MON").mkdir(parents=True)
 
     def set(self, group: str, cache: str, llc: str, total: str, local: str) -> None:
-        home = self.root / resctrl.MOUNT / group / "mon_data" / cache
+        home = self.root / MOUNT / group / "mon_data" / cache
         home.mkdir(parents=True, exist_ok=True)
         for name, text in zip(resctrl.FIGURES, (llc, total, local), strict=True):
             (home / name).write_text(text + "\n")
@@ -102,13 +103,13 @@ def test_classes_are_control_groups_or_groups_for_monitoring_and_the_rest_is_the
 
 
 def test_an_empty_group_says_nothing(caches: Caches) -> None:
-    (caches.root / resctrl.MOUNT / "BE/mon_data").mkdir(parents=True)
+    (caches.root / MOUNT / "BE/mon_data").mkdir(parents=True)
     assert read(ClassCache(str(caches.root), "be")) == (None, None, None)
 
 
 def test_without_monitoring_no_reader_is_there(tmp_path: Path) -> None:
     assert not any(reader.there() for reader in resctrl.readers(str(tmp_path)))
-    (tmp_path / resctrl.MOUNT / "mon_data").mkdir(parents=True)  # allocation alone
+    (tmp_path / MOUNT / "mon_data").mkdir(parents=True)  # allocation alone
     assert not any(reader.there() for reader in resctrl.readers(str(tmp_path)))
 
 

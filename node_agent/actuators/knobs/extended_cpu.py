@@ -68,9 +68,9 @@ class ExtendedCpu(Knob):
             return {found.place: wanted}
         if version == 2 and own.get(MAX, "").startswith("max "):
             period = own[MAX].removeprefix("max ")
-            wanted[MAX] = f"{_over(limit_us, period)} {period}"
+            wanted[MAX] = f"{over(limit_us, period)} {period}"
         elif own.get(QUOTA) == "-1" and PERIOD in own and MOOT not in said:
-            wanted[QUOTA] = str(_over(limit_us, own[PERIOD]))
+            wanted[QUOTA] = str(over(limit_us, own[PERIOD]))
         return {found.place: wanted}
 
     def wider(self, before: Values, after: Values) -> bool:
@@ -82,5 +82,6 @@ def _room(values: Values) -> int:
     return max(int(values.get(QUOTA, "-1")), 0)
 
 
-def _over(limit_us: int, period: str) -> int:
+def over(limit_us: int, period: str) -> int:
+    """A quota over 100 ms as one over another period, at least what the kernel takes."""
     return max(limit_us * int(period) // PERIOD_US, LEAST_QUOTA_US)
