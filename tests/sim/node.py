@@ -1,8 +1,8 @@
 """One simulated node: the agent's real parts over a fake kernel and the fake log.
 
 Real: `Obey` with lease, journal and answers, `LocalLaw`, `Spool`, `Revisions`, the packed encoding.
-Stood in for: the reading of kernel files (`_columns`), the writing of quota (`_FakeHold`), the
-process kill (`_Hands.kill`), and Kafka (`Broker`). One `Agent` is one start of the process.
+Stood in for: the reading of kernel files (`_columns`), the hands (`tests.sim.hands`), and Kafka
+(`Broker`). One `Agent` is one start of the process.
 """
 
 from __future__ import annotations
@@ -12,12 +12,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any, Protocol
 
-from node_agent.actuators.cpuset import Cpus
-from node_agent.actuators.evict import Evicted
-from node_agent.hold import Hold
 from node_agent.inventory import Census, Pod, Revisions
 from node_agent.journal import Journal
 from node_agent.lease import NodeLease
@@ -27,7 +23,9 @@ from node_agent.outbox import Parcel, Spool
 from schemas import codec, packed
 from schemas.errors import BadRecord
 from schemas.records import LEASE_KEY, Ack, Command, Inventory, Lease, NodeSample, PolicyRecord
+from tests.sim import hands
 from tests.sim.broker import Broker, BrokerDown, Record
+from tests.sim.hands import ROOT, FakeTrees
 from tests.sim.kernel import Kernel
 
 PERIOD_MS = 1_000
@@ -35,7 +33,6 @@ INVENTORY_REFRESH_MS = 5_000
 HISTORY_MS = 300_000
 FLOOR_MILLI = 10
 SPOOL_PARCELS = 256
-ROOT = "best_effort"
 Drive = Callable[[Coroutine[Any, Any, list[Ack]]], list[Ack]]
 
 
@@ -63,53 +60,6 @@ class Faults:
     wall_offset_ms: int = 0
 
 
-class _FakeHold(Hold):
-    """The same interface, straight into the fake kernel."""
-
-    def __init__(self, node: SimNode) -> None:
-        self._node = node
-        self.drift = 0
-        self.trees: Any = None
-
-    def bind(self, cpus: Cpus) -> Cpus:
-        """None of them: a node without an actuator for CPU sets."""
-        return cpus[:0]
-
-    def unbind(self) -> None:
-        """Nothing is bound."""
-
-    def release(self) -> list[str]:
-        self.quota(None)
-        return []
-
-    def in_force(self) -> int:
-        return self._node.kernel.quota_milli
-
-    def quota(self, allow_milli: int | None) -> int:
-        kernel = self._node.kernel
-        wanted = -1 if allow_milli is None else allow_milli
-        if wanted != kernel.quota_milli:
-            kernel.quota_milli = wanted
-            self._node.witness.quota()
-        return kernel.quota_milli
-
-    def idle(self) -> None:
-        """The fake kernel gives best-effort work the lowest weight anyway."""
-
-
-class _Hands(Obey):
-    """Obey with a kill that reaches the fake kernel."""
-
-    node: SimNode
-
-    def _kill(self, _trees: Any, victim: Any) -> Evicted:
-        if self.node.faults.stubborn:
-            return Evicted(1, empty=False, took_us=0)
-        was_there = self.node.kernel.kill(victim.uid)
-        self.node.witness.killed(self.node, victim.uid, was_there)
-        return Evicted(int(was_there), empty=True, took_us=0)
-
-
 class Agent:
     """One start of the node agent."""
 
@@ -120,12 +70,11 @@ class Agent:
         kernel = node.kernel
         self.journal = Journal(node.directory, kernel.boot_id, fsync="never")
         self.journal.boot(self.boot, kernel.mono_us)
-        self.obey = _Hands(
+        self.obey = Obey(
             boot=self.boot, journal=self.journal, lease=NodeLease(kernel.name, FLOOR_MILLI),
             mono_us=lambda: kernel.mono_us,
         )  # fmt: skip
-        self.obey.node = node
-        self.obey.hold = _FakeHold(node)
+        hands.put_on(self.obey, self.journal, node)
         self.law = LocalLaw(kernel.name)
         self.spool = Spool(max_parcels=SPOOL_PARCELS)
         self.revisions = Revisions(max(node.wall_ms // 1000, 0))
@@ -163,6 +112,16 @@ class SimNode:
     @property
     def wall_ms(self) -> int:
         return self.broker.now_ms + self.faults.wall_offset_ms
+
+    @property
+    def stubborn(self) -> bool:
+        return self.faults.stubborn
+
+    def wrote_quota(self) -> None:
+        self.witness.quota()
+
+    def killed(self, uid: str, *, was_there: bool) -> None:
+        self.witness.killed(self, uid, was_there)
 
     def start(self) -> None:
         """The agent starts, beside what an earlier start left in the journal and the kernel."""
@@ -202,7 +161,7 @@ class SimNode:
     def _follow(self, agent: Agent, census: Census) -> None:
         if census is not agent.census:
             agent.census = census
-            agent.obey.follow(census, SimpleNamespace(root=ROOT))  # type: ignore[arg-type]
+            agent.obey.follow(census, FakeTrees.of(self.kernel))  # type: ignore[arg-type]
             agent.law.hear_inventory(census.record)
         elif self.broker.now_ms - agent.told_ms < INVENTORY_REFRESH_MS:
             return
