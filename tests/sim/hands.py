@@ -1,7 +1,7 @@
-"""Where a simulated node's real parts meet its fake kernel: quota, groups, signals, kills.
+"""Where a simulated node's real parts meet its fake kernel: quota, groups, kills.
 
 `tests.sim.node` puts them into `Obey` in place of what writes kernel files. The orders themselves
-(`Evictions`: who is begun, waited for, killed, tried again, answered) are the real ones.
+(`Evictions`: who is begun, killed, tried again, answered) are the real ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from schemas.records import Ack
 from tests.sim.kernel import Kernel
 
 ROOT = "best_effort"
-DEAF_EVERY = 3  # a pod of so many ignores that it is asked to end
 
 
 class Machine(Protocol):
@@ -100,7 +99,7 @@ class FakeTrees:
 
 
 class FakeEvictions(Evictions):
-    """Signals and kills reach the fake kernel; whatever they do is some order's doing."""
+    """Kills reach the fake kernel; whatever they do is some order's doing."""
 
     machine: Machine
 
@@ -116,16 +115,9 @@ class FakeEvictions(Evictions):
     def _end_pod(self, _trees: Any, victim: BestEffortPod) -> Evicted:
         if self.machine.stubborn:
             return Evicted(1, empty=False, took_us=0)
-        return Evicted(int(self._end_by(victim.uid)), empty=True, took_us=0)
-
-    def _terminate(self, _order: Order, _trees: Any, uid: str) -> None:
-        if not self.machine.stubborn and _number((uid,)) % DEAF_EVERY:
-            self._end_by(uid)
-
-    def _end_by(self, uid: str) -> bool:
-        was_there = self.machine.kernel.kill(uid)
-        self.machine.killed(uid, was_there=was_there)
-        return was_there
+        was_there = self.machine.kernel.kill(victim.uid)
+        self.machine.killed(victim.uid, was_there=was_there)
+        return Evicted(int(was_there), empty=True, took_us=0)
 
 
 def put_on(obey: Obey, journal: Journal, machine: Machine) -> None:

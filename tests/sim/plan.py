@@ -8,7 +8,6 @@ from random import Random
 QUANTUM_MS = 250
 QUIET_MS = 20_000
 WHOLE_WITHIN_MS = 15_000
-GRACE_FROM_TTL_MS = 8_000  # in these runs pods that are evicted for memory are asked to end first
 
 POLICY = """
 name: default
@@ -16,7 +15,7 @@ rollout: {{stage: expand}}
 loop: {{tick_ms: 1000, command_ttl_ms: {ttl_ms}, silent_after_ms: 3000, withdraw_after_ms: 12000,
   report_ms: 5000, refresh_ms: {refresh_ms}}}
 suppress: {{threshold_percent: {threshold}}}
-eviction: {{grace_ms: 2000, memory_grace_ms: {memory_grace_ms}}}
+eviction: {{grace_ms: 2000}}
 evict_memory: {{threshold_percent: 70, lower_percent: 68, cooldown_ms: 4000}}
 capacity: {{refresh_ms: 5000, raise_permille_per_min: 6000}}
 reservation: {{warm_ms: 4000}}
@@ -44,10 +43,7 @@ class Plan:
 
     def policy(self, threshold: int) -> str:
         """The policy's text; only the suppress threshold changes during a run."""
-        return POLICY.format(
-            ttl_ms=self.ttl_ms, threshold=threshold, refresh_ms=60_000,
-            memory_grace_ms=1_000 if self.ttl_ms == GRACE_FROM_TTL_MS else 0,
-        )  # fmt: skip
+        return POLICY.format(ttl_ms=self.ttl_ms, threshold=threshold, refresh_ms=60_000)
 
 
 def draw(dice: Random) -> Plan:
