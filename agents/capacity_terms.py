@@ -17,7 +17,7 @@ from agents.lending.amounts import permille_of, share_of
 from agents.lending.needs import POLICY_KEYS
 from agents.lending.publish import THOUSANDTHS, left_over, normalised
 from agents.table import Array, Ints
-from agents.windows import BYTES_PER_KIB, SYSTEM
+from agents.windows import BYTES_PER_KIB
 
 if TYPE_CHECKING:
     from agents.state import PartitionState
@@ -55,7 +55,7 @@ def look(state: PartitionState, log_ms: int, rows: Ints) -> Looked:
     nodes = state.nodes
     kept = margins_of(state, log_ms, rows, nodes.take("capacity", rows))
     sums = np.maximum(nodes.take("sums", rows), 0)
-    system = nodes["ring"][:, SYSTEM].max(axis=2).take(rows, axis=0).astype(np.int64)
+    system = nodes.take("system_peak", rows).astype(np.int64)
     system[:, 1] *= BYTES_PER_KIB
     system = np.maximum(system, 0) + sums[:, fold.HIGH_HOST : fold.HIGH_HOST_B + 1]
     terms, lendable = _batch(state, rows, kept, system, sums[:, fold.NEED : fold.NEED_B + 1])

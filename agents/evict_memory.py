@@ -34,7 +34,7 @@ GATE = Gate(
 NODE_FIELDS = (
     *GATE.fields(),
     overdraft.ASKED,
-    Field("evictions_wanted", np.int32),  # pods, by the last sample, of every eviction decider
+    Field("evictions_wanted", np.uint16),  # pods, by the last sample, of every eviction decider
 )
 POD_FIELDS = (
     Field("ordered_ms", fill=ABSENT),  # log time of the order that it goes

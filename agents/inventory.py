@@ -35,9 +35,9 @@ NODE_FIELDS = (
     Field("zone_count", np.int8),
     Field("zones", shape=(MAX_ZONES, 2)),  # milli, bytes
     Field("pods_rev", fill=ABSENT),
-    Field("start"),
-    Field("count", np.int32),
-    Field("room", np.int32),
+    Field("start", np.int32),
+    Field("count", np.int16),
+    Field("room", np.int16),
 )
 POD_FIELDS = (
     Field("row", np.int32, fill=ABSENT),  # of its node

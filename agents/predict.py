@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 PERIOD_MS = 60_000
 """One sample a pod a minute, as the peer trains."""
+LEVEL_MS = 5 * PERIOD_MS
+"""Short-term levels are weighed anew so often, the step that they were measured with, or when the
+last minute rose above one.
+"""
 PPM = 1_000_000
 PERCENT = 100
 PERMILLE = 1000
@@ -51,9 +55,10 @@ def note(state: PartitionState, view: TickView) -> None:
         return
     phase = state.nodes["phase"].take(view.rows)
     due = guards.due(view.log_ms, held.at_ms, phase, PERIOD_MS) & ~view.silent
+    weigh = guards.due(view.log_ms, held.at_ms, phase, LEVEL_MS)
     held.at_ms = view.log_ms
     if due.any():
-        _learn(state, held, view.rows[due], view.log_ms)
+        _learn(state, held, view.rows[due], weigh[due], view.log_ms)
     asked = due | (held.nodes["looked"].take(view.rows) == 0)
     if asked.any():
         _answer(state, held, view.rows[asked], view.log_ms)
@@ -105,8 +110,11 @@ def wants_short(state: PartitionState, rows: Ints) -> Bools:
     return law.choice(state, rows, "reservation.short_model", "predicted")
 
 
-def _learn(state: PartitionState, held: Held, rows: Ints, log_ms: int) -> None:
-    """A minute's samples of the pods and classes of ``rows``, and what they come to since."""
+def _learn(state: PartitionState, held: Held, rows: Ints, weigh: Bools, log_ms: int) -> None:
+    """A minute's samples of the pods and classes of ``rows``, and what they come to since.
+
+    ``weigh`` [r]: nodes whose turn it is to have all their short-term levels anew.
+    """
     from agents.prediction import fleet  # noqa: PLC0415
     from agents.prediction.held import classes_of  # noqa: PLC0415
 
@@ -125,7 +133,10 @@ def _learn(state: PartitionState, held: Held, rows: Ints, log_ms: int) -> None:
         bank["since_ms"][entities[begins]] = log_ms
         cpu, memory = fleet.ask(models, entities, *peaks)
         bank["peak"][entities] = np.concatenate([cpu, memory], axis=1)
-    _short(state, held, rows.take(owner), slots, log_ms)
+    level = held.pods.take("short", slots)
+    last = np.stack([samples[0][2][:, 0], windows.kib(samples[0][2][:, 1])], axis=1)
+    stale = weigh.take(owner) | ((level < 0) | (last > level)).any(axis=1)
+    _short(state, held, rows.take(owner[stale]), slots[stale], log_ms)
 
 
 def _short(state: PartitionState, held: Held, rows: Ints, slots: Ints, log_ms: int) -> None:

@@ -28,6 +28,7 @@ BYTES_PER_KIB = 1024  # memory is held in KiB, rounded up
 
 NODE_FIELDS = (
     Field("ring", np.int32, (len(SERIES), SECONDS), ABSENT),
+    Field("system_peak", np.int32, (2,), ABSENT),  # the system's maxima over the ring
     Field("second", fill=ABSENT),  # the newest bucket, in seconds of event time
     Field("minute", np.int32, fill=ABSENT),
     Field("tenth", np.int32, fill=ABSENT),  # the newest 10 minutes
@@ -66,8 +67,27 @@ def note_nodes(state: PartitionState, rows: Ints, event_ms: Ints, values: Array)
     fits = ahead > -SECONDS
     values = np.where((ahead > 0)[:, None], values, np.maximum(values, seen))
     ring[rows[fits], :, at[fits]] = values[fits]
+    if not state.fast_only:  # a node's own law lends nothing
+        now = np.where(fits[:, None], values, seen)[:, SYSTEM]
+        _note_peaks(state, rows, now, seen[:, SYSTEM], ahead > 1)
     state.counts["late"] += int(np.count_nonzero(~fits))
     nodes["second"][rows] = np.maximum(second, latest)
+
+
+def _note_peaks(
+    state: PartitionState, rows: Ints, now: Array, seen: Array, skipped: Bools
+) -> None:  # fmt: skip
+    """Keep the system's maxima over the ring; looked for anew only where one may have left it.
+
+    ``seen`` [w, 2] stood where ``now`` stands; ``skipped`` [w]: other buckets were emptied too.
+    """
+    nodes = state.nodes
+    peak = nodes.take("system_peak", rows)
+    fell = (now < seen) & (seen >= peak)
+    left = np.flatnonzero(skipped | fell.any(axis=1))
+    peak = np.maximum(peak, now)
+    peak[left] = nodes["ring"][rows[left], SYSTEM].max(axis=2)
+    nodes.put("system_peak", rows, peak)
 
 
 def note_pods(

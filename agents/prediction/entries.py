@@ -34,10 +34,10 @@ class Entries:
         place = np.arange(len(flat)) - (np.cumsum(count) - count).take(row)
         return cls(flat, row, place, (rows, max(int(count.max(initial=0)), 1)), mask.size)
 
-    def index(self) -> Ints:
+    def index(self) -> Array:
         """[cells] where each filled cell is among the entries; of the others nothing is said."""
-        result: Ints = np.empty(self.cells, dtype=np.int64)
-        result[self.flat] = np.arange(len(self.flat))
+        result = np.empty(self.cells, dtype=np.int32)
+        result[self.flat] = np.arange(len(self.flat), dtype=np.int32)
         return result
 
     def spread(self, values: Array, fill: float) -> Array:

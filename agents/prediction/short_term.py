@@ -19,7 +19,7 @@ import numpy as np
 
 from agents.prediction.buckets import find
 from agents.prediction.entries import Entries
-from agents.prediction.histogram import Histograms, Kind
+from agents.prediction.histogram import BLOCK, Histograms, Kind
 from agents.table import ABSENT, Array, Bools, Ints
 
 NO_BUCKET = 1 << 16
@@ -40,12 +40,14 @@ class Worth:
 class Odds:
     """What the past says of n rows, before any price: the levels of which one can be the cheapest.
 
-    These are the first bucket, those that the past reached, and the one above each of them: between
-    them a level only costs more.
+    These are buckets that the past reached, the one above each of them, and the first: between them
+    a level only costs more. ``level`` is infinite where there is none; ``above`` is the share of
+    the past above a level.
     """
 
-    level: Array  # [n, levels] ascending; infinite where there is none
-    above: Array  # [n, levels] share of the past above each
+    reached: tuple[Array, Array]  # (level, above) [n, k] each, ascending
+    following: tuple[Array, Array]  # the same of the next buckets
+    first: Array  # [n] level; all the past is above it
     peak: Array  # [n] the own peak
     known: Bools  # [n] False: no past at all
 
@@ -66,10 +68,7 @@ def odds(
     shares = cells.reshape(-1).take(found.flat) * scale.take(found.row)
     count = np.add.reduce(seen, axis=1, dtype=np.int64)
     each = worth.recent_share / np.maximum(count, 1)
-    index = found.index()
-    for column in range(recent.shape[1]):
-        mine = np.flatnonzero(seen[:, column])
-        shares[index.take(places[mine, column])] += each[mine]
+    np.add.at(shares, found.index().take(places[seen]), each.repeat(count))
     bucket = found.spread(found.flat - found.row * kind.buckets.count, NO_BUCKET)
     return _levels(kind, bucket, found.spread(shares, 0.0), trained | (count > 0), worth)
 
@@ -87,25 +86,34 @@ def _levels(kind: Kind, bucket: Ints, shares: Array, known: Bools, worth: Worth)
     following = np.full_like(bucket, NO_BUCKET)
     following[:, :-1] = bucket[:, 1:]
     free = bucket + 1 < np.minimum(following, last + 1)  # the next one is not one of them itself
-    level = np.full((len(bucket), 2 * bucket.shape[1] + 1), np.inf)
-    above = np.zeros_like(level)
-    level[:, 0], above[:, 0] = np.where(bucket[:, 0] > 0, answers[0], np.inf), whole[:, 0]
-    level[:, 1::2] = np.where(bucket <= last, answers.take(bucket, mode="clip"), np.inf)
-    level[:, 2::2] = np.where(free, answers.take(bucket + 1, mode="clip"), np.inf)
-    above[:, 1::2], above[:, 2::2] = here, beyond
-    return Odds(level, above / np.where(whole > 0, whole, 1), peak, known)
+    level = np.where(bucket <= last, answers.take(bucket, mode="clip"), np.inf)
+    after = np.where(free, answers.take(bucket + 1, mode="clip"), np.inf)
+    first = np.where(bucket[:, 0] > 0, answers[0], np.inf)
+    scale = np.where(whole > 0, whole, 1)
+    return Odds((level, here / scale), (after, beyond / scale), first, peak, known)
 
 
 def cheapest(given: Odds, price: float) -> Array:
     """[n] float64: the level with the least cost, of equals the highest; ABSENT without a past."""
-    cost = given.level + (price * given.peak)[:, None] * given.above
-    place = cost.shape[1] - 1 - cost[:, ::-1].argmin(axis=1)
-    return np.where(given.known, given.level[np.arange(len(place)), place], ABSENT)
+    miss = price * given.peak
+    least, best = given.first + miss, given.first
+    rows = np.arange(len(miss))
+    for level, above in (given.reached, given.following):
+        cost = level + miss[:, None] * above
+        place = cost.shape[1] - 1 - cost[:, ::-1].argmin(axis=1)
+        one, at = cost[rows, place], level[rows, place]
+        better = (one < least) | ((one == least) & (at > best))
+        least, best = np.where(better, one, least), np.where(better, at, best)
+    return np.where(given.known, best, ABSENT)
 
 
 def reserve(
     kind: Kind, histograms: Histograms, rows: Ints, recent: Array, worth: Worth
 ) -> Ints:  # fmt: skip
     """[rows] whole units to reserve, ABSENT where nothing is known: then the request stands."""
-    levels = cheapest(odds(kind, histograms, rows, recent, worth), worth.price)
+    levels = np.empty(len(rows))
+    for begin in range(0, len(rows), BLOCK):
+        block = slice(begin, begin + BLOCK)
+        past = odds(kind, histograms, rows[block], recent[block], worth)
+        levels[block] = cheapest(past, worth.price)
     return levels.astype(np.int64)

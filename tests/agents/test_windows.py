@@ -76,6 +76,8 @@ def test_node_rings_equal_the_model(steps: Points) -> None:
     }  # fmt: skip
     assert held == model
     assert state.counts["late"] == dropped
+    largest = state.nodes["ring"][rows[0], windows.SYSTEM].max(axis=1)
+    assert state.nodes["system_peak"][rows[0]].tolist() == largest.tolist()
 
 
 def test_r3_a_gap_leaves_nothing_in_the_buckets_it_skipped() -> None:

@@ -50,7 +50,7 @@ TOPOLOGY = CpuTopology(_CPUS, tuple(cpu // 2 for cpu in _CPUS), _HALVES, _HALVES
 THROTTLED_PODS = range(0, ONLINE, 15)
 """Pods that meet their limit in some seconds, so that their quota moves and comes back."""
 THROTTLED_EVERY = 40
-REMEMBERED, LEVEL, SPREAD = 60, 0.6, 0.35
+REMEMBERED, LEVEL, SPREAD = 60, 0.4, 0.35
 """Samples of the past, around that part of the peak."""
 
 
@@ -62,8 +62,8 @@ class Laden(Machine):
         pods = tuple(
             replace(
                 pod, cpu_limit_milli=2000, memory_limit_bytes=4 << 30, opted_in=place >= ONLINE,
-                cpu_request_milli=1000 if place < ONLINE else 500,
-                memory_request_bytes=1 << (31 if place < ONLINE else 28),
+                cpu_request_milli=1000 if place < ONLINE else 200,
+                memory_request_bytes=1 << (31 if place < ONLINE else 20),
                 recoverable=bool(place % 2) if place >= ONLINE else None,
             )
             for place, pod in enumerate(plain.pods)

@@ -402,6 +402,7 @@ async def test_killed_agent_leaves_what_the_next_start_or_release_all_puts_right
             "released": [groups.be_root],
             "refused": {groups.be_root: []},
             "broken_lines": 0,
+            "drills": [],
         }
         assert quota_milli(groups) == -1
         assert recall(tmp_path / "state").originals == {}
