@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from node_agent import originals
 from node_agent.actuators import evict, pods
 from node_agent.actuators.failure import REFUSALS, reason_of
-from node_agent.actuators.subtree import BE_ROOT
 from node_agent.answers import Answers, Source
 from node_agent.executors import going
 from node_agent.executors.cri import Runtime
@@ -189,24 +188,21 @@ class Evictions:
 
     def _end_pod(self, trees: Trees, victim: pods.BestEffortPod) -> evict.Evicted:
         """In a worker thread: originals first, then lift, kill, wait, put back."""
-        return evict.apply(trees.cpu, trees.unified, self._planned(trees, victim))
+        todo = self._planned(trees, victim)
+        kept = originals.keep_brakes(self._journal, trees.root, todo.lift)
+        done = evict.apply(trees.cpu, trees.unified, todo)
+        originals.forget_brakes(self._journal, trees.cpu, kept)
+        return done
 
     def _planned(self, trees: Trees, victim: pods.BestEffortPod) -> evict.EvictPlan:
-        """Whose brakes are to be lifted; what they said is in the journal."""
-        todo = evict.plan(trees.cpu.version, victim, evict.observe(trees.cpu, victim))
-        kept = originals.quotas(self._journal, trees.root)
-        for found in todo.lift:
-            if found.quota is not None and found.group not in kept:
-                originals.keep_quotas(self._journal, trees.root, [found.quota])
-            root = found.group == BE_ROOT
-            if root and found.idle and originals.idle(self._journal, trees.root) is None:
-                originals.keep_idle(self._journal, trees.root, found.idle)
-        return todo
+        """Whose brakes are to be lifted."""
+        return evict.plan(trees.cpu.version, victim, evict.observe(trees.cpu, victim))
 
     def _terminate(self, order: Order, trees: Trees, uid: str) -> None:
         """Its processes are asked to end. What the kernel refuses is left to the kill."""
         try:
             todo = self._planned(trees, self._victim(trees, uid))
+            originals.keep_brakes(self._journal, trees.root, todo.lift)
             evict.terminate(trees.cpu, trees.unified, todo)
         except REFUSALS as error:
             self.kernel_refusals += 1

@@ -99,7 +99,7 @@ class Hold:
         now = cpu_idle.observe(cpu)
         if now is None or now.idle == 1:
             return
-        held = originals.idle(self._journal, cpu.root)
+        held = originals.idles(self._journal, cpu.root).get(BE_ROOT)
         if held is None:
             originals.keep_idle(self._journal, cpu.root, now)
             held = now

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -121,12 +121,17 @@ class Journal:
         """Group -> values; empty when none were kept."""
         return self.state.originals.get(root, {}).get(knob, {})
 
-    def original(self, root: str, knob: str, group: str, values: dict[str, int]) -> None:
-        """An original value: before the first write to it, or when its owner has changed it."""
-        if self.originals(root, knob).get(group) != values:
-            self.append(
+    def keep_originals(self, root: str, rows: Iterable[tuple[str, str, dict[str, int]]]) -> None:
+        """Original values, (knob, group, values) each, all on the disk at once: before the first
+        write to them, or when their owner has changed them.
+        """
+        self._append(
+            [
                 {"kind": "original", "root": root, "knob": knob, "group": group, "values": values}
-            )
+                for knob, group, values in rows
+                if self.originals(root, knob).get(group) != values
+            ]
+        )
 
     def forget(self, root: str, knob: str, group: str) -> None:
         """The group is gone, and its original with it."""
@@ -150,7 +155,13 @@ class Journal:
 
     def append(self, line: Line) -> None:
         """One line, whole or (after a crash) not at all."""
-        raw = journal_text.dumps(line)
+        self._append([line])
+
+    def _append(self, lines: Sequence[Line]) -> None:
+        """Lines in one write and one sync; after a crash the first of them, each whole."""
+        if not lines:
+            return
+        raw = b"".join(map(journal_text.dumps, lines))
         if self._size + len(raw) > self._max_bytes:
             self._rotate()
         written = self._write(self._descriptor, raw)
@@ -158,8 +169,10 @@ class Journal:
             os.ftruncate(self._descriptor, self._size)
             raise OSError(28, f"journal: {written} of {len(raw)} bytes written; free some space")
         self._size += len(raw)
-        _fold(self.state, line)
-        if self._fsync == "always" or (self._fsync == "acts" and line["kind"] in SYNCED):
+        for line in lines:
+            _fold(self.state, line)
+        acts = any(line["kind"] in SYNCED for line in lines)
+        if self._fsync == "always" or (self._fsync == "acts" and acts):
             os.fsync(self._descriptor)
 
     def _rotate(self) -> None:

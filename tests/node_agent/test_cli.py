@@ -107,7 +107,7 @@ def test_show_and_release_all_without_a_journal(
 def test_show_prints_the_standing_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     journal = Journal(tmp_path, "k")
     journal.boot("b1", 1)
-    journal.original("be", "cpu_quota", ".", {"quota_us": -1, "period_us": 100_000})
+    journal.keep_originals("be", [("cpu_quota", ".", {"quota_us": -1, "period_us": 100_000})])
     journal.append({"kind": "in_force", "in_force_milli": 300, "granted_milli": 500})
     journal.close()
     assert main(["show", "--state-dir", str(tmp_path)]) == 0

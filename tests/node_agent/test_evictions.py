@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import grpc
 import pytest
 
+from node_agent import originals
 from node_agent.actuators import cpu_quota
 from node_agent.executors.cri import Runtime
 from node_agent.executors.way import WATCH_MS, Way, choose
-from node_agent.originals import open_trees
+from node_agent.journal import Journal
+from node_agent.originals import Trees, open_trees
 from node_agent.workbench.groups import Groups
 from node_agent.workbench.worker import Worker
 from schemas.policy import EvictCpu, Eviction, Policy
 from schemas.records import Ack, Command
+from tests.node_agent.isolation_trees import contents
 from tests.node_agent.kernel import eventually, real_groups
 from tests.node_agent.polite import ENDED
 from tests.node_agent.test_cri import FakeRuntime, serve
 from tests.node_agent.test_lease import evict
-from tests.node_agent.test_obey import Node
+from tests.node_agent.test_obey import KERNEL, Node
+from tests.node_agent.trees import BE, V1_GROUP, V2_GROUP, Crash, NthWrite, group, subtree, trees
 from tests.support import patient
 
 KILLED = -9
@@ -299,3 +304,58 @@ async def test_a_group_made_anew_under_the_same_path_is_another_pod(
     (ended, *_) = await stage.step(60_000)
     assert (ended.outcome, ended.pods) == ("applied", ("be-1",))
     assert stage.pod.alive
+
+
+def braked(mount: Path, version: Literal[1, 2]) -> None:
+    """A best-effort root with a pod that has brakes of its own, and so has a group in it."""
+    pod = mount / BE / "be-1"
+    if version == 1:
+        group(mount / BE, V1_GROUP)
+        group(pod, V1_GROUP, cpu__cfs_quota_us="50000\n")
+        group(pod / "app", V1_GROUP, cpu__cfs_quota_us="20000\n")
+    else:
+        group(mount / BE, V2_GROUP, cpu__weight="1\n")
+        group(pod, V2_GROUP, cpu__weight="1\n", cpu__max="50000 100000\n")
+        group(pod / "app", V2_GROUP, cpu__weight="3\n", cpu__max="20000 100000\n")
+
+
+def said(mount: Path) -> dict[str, str]:
+    """Every knob of the tree; a kill is none."""
+    return {file: text for file, text in contents(mount).items() if "cgroup." not in file}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("grace_ms", [0, 10_000], ids=["kill", "term"])
+@pytest.mark.parametrize("error", [None, errno.EACCES], ids=["killed", "refused"])
+async def test_r10_ended_at_every_write_of_an_eviction_the_brakes_are_as_they_were(
+    tmp_path: Path, version: Literal[1, 2], grace_ms: int, error: int | None
+) -> None:
+    """Killed before the n-th write, or refused it: SIGTERM, next start, release-all restore."""
+    at, left = 0, True
+    while left:
+        at += 1
+        folder, mount = tmp_path / str(at), tmp_path / str(at) / "cpu"
+        braked(mount, version)
+        before, write = said(mount), NthWrite(at, error)
+        cpu = subtree(mount, version, write)
+        node = Node(folder, Trees(cpu, cpu if version == 2 else None), {"be-1": f"{BE}/be-1"})
+        eviction = Eviction(executor="kill", grace_ms=grace_ms)
+        node.start(Policy(evict_cpu=EvictCpu(enabled=True), eviction=eviction))
+        try:
+            await node.obey.beat([])
+            await node.obey.command(replace(evict(1, ("be-1",), node.now_us), decider="evict_cpu"))
+            left = bool(node.obey.release())
+        except Crash:
+            left = True
+        if left and at % 2:
+            node.trees = trees(mount, version)
+            node.start(Policy())
+            await node.obey.step()
+            assert node.obey.release() == []
+        elif left:
+            journal = Journal(folder / "state", KERNEL)
+            assert originals.release(trees(mount, version), journal) == []
+            journal.close()
+        assert said(mount) == before, f"at write {at}"
+        left = write.count >= at
+    assert at > 8

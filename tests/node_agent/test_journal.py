@@ -40,7 +40,7 @@ def command(offset: int, **more: Any) -> dict[str, Any]:
 def test_what_was_written_is_recalled(tmp_path: Path) -> None:
     journal = Journal(tmp_path, KERNEL)
     journal.boot("b1", 1)
-    journal.original("be", "cpu_quota", ".", QUOTA)
+    journal.keep_originals("be", [("cpu_quota", ".", QUOTA)])
     journal.append(command(7))
     journal.close()
     state = recall(tmp_path)
@@ -56,7 +56,7 @@ def test_torn_last_line_is_cut_off_and_the_next_one_is_whole(tmp_path: Path) -> 
     with (tmp_path / NAME).open("ab") as file:
         file.write(b'{"kind":"original","root":"be","kno')
     journal = Journal(tmp_path, KERNEL)
-    journal.original("be", "cpu_quota", ".", QUOTA)
+    journal.keep_originals("be", [("cpu_quota", ".", QUOTA)])
     journal.close()
     lines = (tmp_path / NAME).read_bytes().splitlines()
     assert [orjson.loads(line)["kind"] for line in lines] == ["boot", "original"]
@@ -78,7 +78,7 @@ def test_damaged_line_in_the_middle_costs_only_itself(tmp_path: Path) -> None:
 def test_reboot_makes_originals_void_but_not_the_order(tmp_path: Path) -> None:
     journal = Journal(tmp_path, KERNEL)
     journal.boot("b1", 1)
-    journal.original("be", "cpu_quota", ".", QUOTA)
+    journal.keep_originals("be", [("cpu_quota", ".", QUOTA)])
     journal.append(command(7))
     journal.close()
     journal = Journal(tmp_path, "another" + KERNEL)
@@ -90,7 +90,7 @@ def test_reboot_makes_originals_void_but_not_the_order(tmp_path: Path) -> None:
 def test_size_is_bounded_and_the_standing_state_survives_rotation(tmp_path: Path) -> None:
     journal = Journal(tmp_path, KERNEL, fsync="never", max_bytes=200_000)
     journal.boot("b1", 1)
-    journal.original("be", "cpu_quota", ".", QUOTA)
+    journal.keep_originals("be", [("cpu_quota", ".", QUOTA)])
     for offset in range(3000):
         journal.append(command(offset))
     before = journal.state

@@ -219,7 +219,7 @@ def test_a_name_that_is_no_text_comes_back_from_the_file(tmp_path: Path) -> None
     name = os.fsdecode(b"batch/\xff\xfe")
     journal = Journal(tmp_path, "k" * 32)
     journal.boot("b", 1)
-    journal.original("be", "cpu_quota", name, GOOD)
+    journal.keep_originals("be", [("cpu_quota", name, GOOD)])
     journal.close()
     again = Journal(tmp_path, "k" * 32)
     assert again.originals("be", "cpu_quota") == {name: GOOD}
