@@ -62,6 +62,7 @@ class Hold:
     def bind(self, cpus: Cpus) -> Cpus:
         """Let best-effort work run on ``cpus`` alone; those in force, () where nothing binds it.
 
+        CPUs that it cannot run on are not named for its first binding: it would run anywhere.
         Raises ActuatorFailed when the kernel refuses.
         """
         tree = None if self.trees is None else self.trees.cpuset
@@ -69,16 +70,19 @@ class Hold:
         if root is None or tree is None or self._dry_run:
             return ()
         if root.cpus == cpus and self._bound.get(BE_ROOT) == cpus:
-            return root.cpus
+            return cpuset.in_force(tree, cpus)
+        unbound = BE_ROOT not in originals.cpus(self._journal, tree.root)
+        if unbound and not cpuset.in_force(tree, cpus):
+            return ()
         if root.cpus != self._bound.get(BE_ROOT, root.cpus):
             self.drift += 1
         originals.forget_gone_cpus(self._journal, tree)
         observed = cpuset.observe(tree)
         held = self._cpus_before(tree.root, observed)
         todo = cpuset.plan(observed, held, cpus)
-        in_force = cpuset.apply(tree, todo)
+        cpuset.apply(tree, todo)
         self._bound = {found.group: found.cpus for found in cpuset.observe(tree)}
-        return in_force
+        return cpuset.in_force(tree, cpus)
 
     def unbind(self) -> None:
         """Best-effort work runs where it ran before us. Raises ActuatorFailed."""

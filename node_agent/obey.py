@@ -67,6 +67,7 @@ class Obey:
         )
         self._write_refusals = 0
         self._owned = Pins()
+        self._online: frozenset[int] | None = None  # CPUs; None: nobody said
         self._mono_us, self._dry_run = mono_us, dry_run
         self._owed: Command | None = None  # accepted, but the kernel has not taken it yet
         self._owed_said = False  # its failure was acked
@@ -89,6 +90,8 @@ class Obey:
         self.evictions.facts, self.evictions.paths = self.facts, self.paths
         self.evictions.trees = trees
         self._owned = machine.pins(machine.of(census.record, census.record.pods))
+        topology = census.record.topology
+        self._online = None if topology is None else frozenset(topology.cpu)
 
     async def command(self, command: Command, *, history: bool = False) -> list[Ack]:
         """A central command: judged, carried out, answered.
@@ -220,7 +223,7 @@ class Obey:
             now_milli = self.hold.in_force()
             self.isolation.bound(now_milli, self._mono_us())
             return now_milli, ""
-        cpus = without(target.cpus, self._owned)
+        cpus = self._usable(target.cpus)
         bound, instead = self._bind(cpus) if cpus else ((), NO_CPUSET if target.cpus else "")
         allow_milli = None if bound and not target.both else target.allow_milli
         if allow_milli is not None:
@@ -234,6 +237,12 @@ class Obey:
             now_milli = most if now_milli == cpu_quota.UNLIMITED else min(now_milli, most)
         self.hold.idle()
         return now_milli, instead
+
+    def _usable(self, cpus: tuple[int, ...]) -> tuple[int, ...]:
+        """Those that are on line now and nobody else's."""
+        online = self._online
+        found = without(cpus, self._owned)
+        return found if online is None else tuple(cpu for cpu in found if cpu in online)
 
     def _bind(self, cpus: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
         """The CPUs that best-effort work runs on now; none, with a reason, where it cannot be."""

@@ -1,6 +1,8 @@
 """CPUs of the best-effort root: the other knob that suppresses.
 
-`node_agent.hold` observes, plans and applies; the CPUs in force come back as read from the kernel.
+`node_agent.hold` observes, plans and applies; the CPUs in force come back as read from the kernel:
+what a group names is a wish, and where nothing of it is on line or among its parent's CPUs, a v2
+group runs on all that its parent has.
 On cgroup v1 a child's CPUs lie within its parent's, so first every group is given what it has and
 what it shall have, from the root down, then only what it shall have, from the leaves up. On v2 a
 child needs no such care: what its parent lacks it does not get.
@@ -18,6 +20,7 @@ from node_agent.actuators.subtree import BE_ROOT, Subtree
 from node_agent.cgroup.cpulist import parse_cpu_list
 
 FILE = "cpuset.cpus"
+EFFECTIVE = {1: "cpuset.effective_cpus", 2: "cpuset.cpus.effective"}
 POSSIBLE = "/sys/devices/system/cpu/possible"
 Cpus = tuple[int, ...]
 """Ascending; () is what a v2 group says that was never given any: those of its parent."""
@@ -47,6 +50,19 @@ def read(tree: Subtree, group: Parts) -> GroupCpus | None:
     if text is None or (tree.version == 1 and not text):
         return None
     return GroupCpus(group, parse_cpu_list(text))
+
+
+def in_force(tree: Subtree, cpus: Cpus) -> Cpus:
+    """Those of ``cpus`` that the best-effort root really runs on, by the kernel's word; ()
+    when it runs elsewhere, or is gone. Kernels that do not say get the benefit of the doubt.
+    """
+    if read(tree, BE_ROOT) is None:
+        return ()
+    text = tree.read(BE_ROOT, EFFECTIVE[tree.version])
+    if not text:
+        return cpus
+    really = frozenset(parse_cpu_list(text))
+    return tuple(cpu for cpu in cpus if cpu in really)
 
 
 def observe(tree: Subtree) -> tuple[GroupCpus, ...]:
@@ -99,8 +115,8 @@ def inherited(
     }
 
 
-def apply(tree: Subtree, todo: CpusetPlan) -> Cpus:
-    """Carry the plan out and return what the best-effort root says then; () when it is gone.
+def apply(tree: Subtree, todo: CpusetPlan) -> None:
+    """Carry the plan out.
 
     A child that vanished meanwhile is skipped. Raises ActuatorFailed when the kernel refuses; the
     steps done before are then put back.
@@ -115,8 +131,6 @@ def apply(tree: Subtree, todo: CpusetPlan) -> Cpus:
             _put_back(tree, done)
             raise ActuatorFailed("cpuset", error) from error
         done.append((now, then))
-    root = read(tree, BE_ROOT)
-    return () if root is None else root.cpus
 
 
 def _put_back(tree: Subtree, done: Sequence[tuple[GroupCpus, GroupCpus]]) -> None:

@@ -28,11 +28,11 @@ from node_agent.originals import Trees, open_trees
 from node_agent.workbench.greedy import Greedy
 from node_agent.workbench.groups import Groups
 from schemas.policy import parse
-from schemas.records import Inventory, PodFact
+from schemas.records import CpuTopology, Inventory, PodFact
 from tests.node_agent.kernel import real_groups
 from tests.node_agent.test_lease import NODE, suppress
 from tests.node_agent.test_obey import Node, quota
-from tests.node_agent.trees import BE, V1_GROUP, NthWrite, group, subtree
+from tests.node_agent.trees import BE, V1_GROUP, Crash, NthWrite, group, subtree
 from tests.support import unavailable
 
 BY_SET = parse("suppress: {policy: cpuset}", "test")
@@ -119,6 +119,61 @@ def test_another_start_finds_the_originals_in_the_journal(tmp_path: Path) -> Non
     assert text(tmp_path, "pod1") == "40,41"
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("error", [None, errno.EACCES], ids=["killed", "refused"])
+def test_r10_ended_at_every_write_the_next_start_or_release_all_restores(
+    tmp_path: Path, version: Literal[1, 2], error: int | None
+) -> None:
+    """Bind, bind elsewhere, unbind, bind: killed before the n-th write, or refused it."""
+    at, own = 0, ("0-7", "2-3") if version == 1 else ("", "2-3")
+    before = [parse_cpu_list(text) for text in own]
+    count = 1
+    while at <= count:
+        at += 1
+        folder = tmp_path / str(at)
+        there = tree(folder, version, *own)
+        write = NthWrite(at, error)
+        hold = holding(folder, replace(there, cpuset=subtree(folder / "cpuset", version, write)))
+        for step in (lambda h: h.bind((1, 2, 5)), lambda h: h.bind((0, 7)), Hold.unbind,
+                     lambda h: h.bind((4,)), Hold.release):  # fmt: skip
+            try:
+                step(hold)
+            except ActuatorFailed:
+                continue
+            except Crash:
+                break
+        count = write.count
+        journal = Journal(folder / "state", "k" * 32)
+        if at % 2:
+            again = Hold(journal, use_idle=False, dry_run=False)
+            again.trees = there
+            again.bind((3,))
+            assert again.release() == []
+        else:
+            assert originals.release(there, journal) == []
+        journal.close()
+        after = [parse_cpu_list(text(folder)), parse_cpu_list(text(folder, "pod1"))]
+        assert after == before, f"at write {at}"
+    assert at > 4
+
+
+def test_cpus_that_the_kernel_would_not_run_it_on_bind_nothing_and_are_not_named(
+    tmp_path: Path,
+) -> None:
+    """IC-20: a v2 group that names nothing of its parent's runs on all of its parent's."""
+    hold = holding(tmp_path, tree(tmp_path, 2, "", "2-3"))
+    effective = tmp_path / "cpuset" / BE / "cpuset.cpus.effective"
+    effective.write_text("0-3\n")
+    assert hold.bind((4, 5)) == ()
+    assert text(tmp_path) == ""
+    assert hold.bind((3, 4)) == (3,)
+    assert text(tmp_path) == "3,4"
+    effective.write_text("0-2\n")  # CPU 3 went off line: what its parent has is left
+    assert hold.bind((3, 4)) == ()
+    hold.unbind()
+    assert text(tmp_path) == ""
+
+
 def test_a_refused_write_leaves_what_was(tmp_path: Path) -> None:
     trees = tree(tmp_path, 1, "0-7", "2-3")
     refusing = subtree(tmp_path / "cpuset", 1, NthWrite(2, errno.EACCES))
@@ -133,7 +188,7 @@ CPUS = st.sets(st.integers(0, 7), min_size=1).map(lambda found: tuple(sorted(fou
 
 
 @given(st.lists(CPUS, min_size=1, max_size=4), CPUS, CPUS)
-def test_no_step_of_a_plan_lets_a_child_leave_its_parent(
+def test_r11_no_step_of_a_plan_lets_a_child_leave_its_parent(
     children: list[Cpus], root: Cpus, wanted: Cpus
 ) -> None:
     inside = [tuple(cpu for cpu in child if cpu in root) or root for child in children]
@@ -204,6 +259,31 @@ async def test_cpus_of_an_lse_pod_are_taken_out_whatever_was_ordered(tmp_path: P
     await node.obey.beat([replace(suppress(0, 5000), node=NODE, cpus=(0, 1, 2, 3, 5))])
     await node.obey.command(replace(suppress(1, 2000, node.now_us), cpus=(4, 5)))
     assert text(tmp_path) == "5"
+
+
+async def test_cpus_that_are_off_line_are_not_named_and_without_any_the_quota_holds(
+    tmp_path: Path,
+) -> None:
+    """IC-20."""
+    node = Node(tmp_path, tree(tmp_path, 1, "0-31", "0-31"))
+    node.start(BY_SET)
+
+    def on_line(*cpus: int) -> None:
+        topology = CpuTopology(cpus, cpus, (0,) * len(cpus), (0,) * len(cpus))
+        record = Inventory(NODE, 2, len(cpus) * 1000, 1 << 30, topology=topology)
+        node.obey.follow(Census(record, (), node.trees.root), node.trees)
+
+    on_line(0, 2, 4, 6, 8, 10, 12, 14, *range(16, 32))
+    wanted = tuple(range(8))
+    await node.obey.beat([replace(suppress(0, 8000), node=NODE, cpus=wanted)])
+    command = replace(suppress(1, 8000, node.now_us), cpus=wanted)
+    (ack,) = await node.obey.command(command)
+    assert (ack.outcome, ack.in_force_milli) == ("applied", 4000)
+    assert text(tmp_path) == "0,2,4,6"
+    on_line(16, 17)
+    await node.obey.beat([])
+    assert parse_cpu_list(text(tmp_path)) == tuple(range(32))
+    assert quota(tmp_path / "cpu") == 800_000
 
 
 def test_the_last_granted_cpus_stay_with_the_last_granted_ceiling() -> None:
