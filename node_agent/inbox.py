@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from time import monotonic
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 from aiokafka.partitioner import murmur2
 
 from node_agent.outbox import stop_client
+from schemas import codec
 from schemas.errors import BadRecord
 
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -43,6 +46,16 @@ def partition_of(node: str, partitions: int) -> int:
     return int((murmur2(node.encode()) & 0x7FFFFFFF) % partitions)
 
 
+def said(topic: str, record: ConsumerRecord) -> Any:
+    """The record of a topic (its name in the table); None where one was taken back.
+
+    Encoding and schema version are those that the headers name. Raises BadRecord.
+    """
+    if record.value is None:
+        return None
+    return codec.read(topic, record.key, record.value, record.headers)
+
+
 class Reader:
     """Reads one topic for ever; ``deliver`` gets each record, in order, and may raise BadRecord."""
 
@@ -58,7 +71,7 @@ class Reader:
     ) -> None:
         """``node``: only its partition, None: all. ``history_ms`` None: from the beginning."""
         self.connected = False
-        self.refused = 0
+        self.refused: Counter[str] = Counter()  # records, by reason
         self.history_end: dict[int, int] = {}  # by partition, as first found
         self._brokers, self._client_id, self._topic = brokers, client_id, topic
         self._deliver, self._node, self._history_ms = deliver, node, history_ms
@@ -151,9 +164,9 @@ class Reader:
                     raise TopicMissing(f"{now} partitions instead of {assigned}")
 
     def _refuse(self, offset: int, error: BadRecord) -> None:
-        self.refused += 1
+        self.refused[error.reason] += 1
         now = monotonic()
         if now - self._warned_s >= WARN_EVERY_S:
             self._warned_s = now
             text = "%s@%d refused: %s (%d so far)"
-            log.warning(text, self._topic, offset, error, self.refused)
+            log.warning(text, self._topic, offset, error, self.refused.total())

@@ -59,10 +59,14 @@ def zone_places(zones: tuple[Zone, ...]) -> dict[int, int]:
 
 
 def resctrl(base: str) -> ResctrlFacts | None:
-    """What can be divided; None where resctrl is not mounted, or not readable."""
+    """What can be divided; None where resctrl is not mounted, or not readable.
+
+    Bandwidth only where its domains are those of the caches: a command names one list for both.
+    """
     top = Path(f"{base}/sys/fs/resctrl")
     try:
-        said = parse((top / "schemata").read_text("ascii"), -1)
+        text = (top / "schemata").read_text("ascii")
+        ways, rates = (parse(_line_of(name, text), -1) for name in ("L3", "MB"))
         mask_file = top / "info/L3/cbm_mask"
         mask = int(mask_file.read_text("ascii"), 16) if mask_file.exists() else 0
         bandwidth = (top / "info/MB").is_dir() and not in_mbps(base)
@@ -70,8 +74,15 @@ def resctrl(base: str) -> ResctrlFacts | None:
             amd = AMD in file.read(CPUINFO_HEAD)
     except (OSError, ValueError):
         return None
-    domains = tuple(sorted(said.l3 or said.mb)) if said is not None else ()
-    return ResctrlFacts(mask, domains, bandwidth, amd) if domains else None
+    if ways is None or rates is None or not (ways.l3 or rates.mb):
+        return None
+    if ways.l3 and rates.mb and ways.l3.keys() != rates.mb.keys():
+        bandwidth = False
+    return ResctrlFacts(mask, tuple(sorted(ways.l3 or rates.mb)), bandwidth, amd)
+
+
+def _line_of(resource: str, text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if line.strip().startswith(resource + ":"))
 
 
 def _place(directory: Path) -> tuple[int, int]:

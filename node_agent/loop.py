@@ -21,7 +21,7 @@ from node_agent.authentic import NOBODY_CHECKED, Authentic
 from node_agent.cgroup.layout import Layout
 from node_agent.discovery import Discovery
 from node_agent.executors.cri import Runtime
-from node_agent.inbox import HISTORY_MS, Deliver, Reader
+from node_agent.inbox import HISTORY_MS, Deliver, Reader, said
 from node_agent.inventory import Census, InventoryError
 from node_agent.journal import Journal
 from node_agent.lease import NodeLease
@@ -341,15 +341,14 @@ class NodeAgent:
         except BadRecord as error:
             self._answer_refused(record, error.reason)
             raise
+        item = said("commands", record)
+        if isinstance(item, Command) and len(item.id) > LONGEST_ID:
+            raise BadRecord("too_large", f"a command's id of {len(item.id)} characters")
         await self._broker_time()
-        if record.key == LEASE_KEY:
-            await self._queue.put(codec.decode(Lease, record.value))
-        else:
+        if isinstance(item, Command):
             end = self.readers["commands"].history_end[record.partition]
-            command = codec.decode(Command, record.value)
-            if len(command.id) > LONGEST_ID:
-                raise BadRecord("too_large", f"a command's id of {len(command.id)} characters")
-            await self._queue.put(Said(command, history=record.offset < end))
+            item = Said(item, history=record.offset < end)
+        await self._queue.put(item)
 
     def _answer_refused(self, record: ConsumerRecord, reason: str) -> None:
         """A command that nobody vouches for: nothing of it is kept, and only now and then acked."""
@@ -371,9 +370,9 @@ class NodeAgent:
 
     async def _on_policy(self, record: ConsumerRecord) -> None:
         key = record.key or b""
-        said = None if record.value is None else codec.decode(PolicyRecord, record.value)
-        self._law.hear_policy(key, said)
-        self._shelf.keep(key, said)
+        policy: PolicyRecord | None = said("policies", record)
+        self._law.hear_policy(key, policy)
+        self._shelf.keep(key, policy)
 
     def _reader(
         self,

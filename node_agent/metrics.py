@@ -142,9 +142,13 @@ TABLE: tuple[Row, ...] = (
     Row(
         "refused_records",
         "counter",
-        "Commands and leases that no worker signed.",
-        ("reason",),
-        lambda a: [((reason,), float(n)) for reason, n in a.authentic.refused.items()],
+        "What the centre said and was refused: unreadable, unknown, or signed by no worker.",
+        ("topic", "reason"),
+        lambda a: [
+            ((name, reason), float(n))
+            for name, reader in a.readers.items()
+            for reason, n in reader.refused.items()
+        ],
     ),
     Row(
         "accepted_unsigned",

@@ -26,8 +26,9 @@ from node_agent.isolation import Isolation
 from node_agent.journal import Journal
 from node_agent.lease import NO_ACT, REFLEX, NodeLease, Target, order_of
 from node_agent.originals import Trees
+from schemas.facts import STATIC_CPUS
 from schemas.policy import Policy
-from schemas.records import Ack, Command, Lease, Outcome, PodFact
+from schemas.records import Ack, Command, Inventory, Lease, Outcome, PodFact
 
 SAY_AGAIN_US = 30_000_000  # what isolation leaves out is said at most so often
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class Obey:
         )
         self._write_refusals = 0
         self._owned = Pins()
-        self._online: frozenset[int] | None = None  # CPUs; None: nobody said
+        self._lendable: frozenset[int] | None = None  # CPUs; None: nobody said
         self._mono_us, self._dry_run = mono_us, dry_run
         self._owed: Command | None = None  # accepted, but the kernel has not taken it yet
         self._owed_said = False  # its failure was acked
@@ -90,8 +91,7 @@ class Obey:
         self.evictions.facts, self.evictions.paths = self.facts, self.paths
         self.evictions.trees = trees
         self._owned = machine.pins(machine.of(census.record, census.record.pods))
-        topology = census.record.topology
-        self._online = None if topology is None else frozenset(topology.cpu)
+        self._lendable = _lendable(census.record)
 
     async def command(self, command: Command, *, history: bool = False) -> list[Ack]:
         """A central command: judged, carried out, answered.
@@ -240,9 +240,8 @@ class Obey:
 
     def _usable(self, cpus: tuple[int, ...]) -> tuple[int, ...]:
         """Those that are on line now and nobody else's."""
-        online = self._online
-        found = without(cpus, self._owned)
-        return found if online is None else tuple(cpu for cpu in found if cpu in online)
+        found, lendable = without(cpus, self._owned), self._lendable
+        return found if lendable is None else tuple(cpu for cpu in found if cpu in lendable)
 
     def _bind(self, cpus: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
         """The CPUs that best-effort work runs on now; none, with a reason, where it cannot be."""
@@ -287,3 +286,12 @@ class Obey:
             return []
         asked = -1 if target.allow_milli is None else target.allow_milli
         return [self.answers.own("suppress", "failed", reason, asked_milli=asked)]
+
+
+def _lendable(record: Inventory) -> frozenset[int] | None:
+    """CPUs that best-effort work may be bound to: none where the kubelet hands out CPUs itself, for
+    an order may be older than its policy; None where nobody says which there are.
+    """
+    if record.capabilities.get(STATIC_CPUS, False):
+        return frozenset()
+    return None if record.topology is None else frozenset(record.topology.cpu)

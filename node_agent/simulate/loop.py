@@ -15,7 +15,7 @@ from typing import Any
 from aiokafka import ConsumerRecord
 
 from node_agent.authentic import Authentic
-from node_agent.inbox import Deliver, Reader
+from node_agent.inbox import Deliver, Reader, said
 from node_agent.lease import BrokerClock
 from node_agent.outbox import Outbox, Parcel, Spool
 from node_agent.simulate import trace as traces
@@ -26,7 +26,7 @@ from node_agent.simulate.settings import Settings
 from node_agent.simulate.summary import Summary
 from node_agent.simulate.world import Said, World
 from schemas import codec
-from schemas.records import LEASE_KEY, Capacity, Command, Lease, PolicyRecord
+from schemas.records import LEASE_KEY, Command
 from schemas.topics import full_name
 
 PHASES = 10
@@ -208,25 +208,23 @@ class Simulation:
             return
         if record.key == LEASE_KEY:
             self.authentic.check("commands", record)
-            lease = codec.decode(Lease, record.value)
+            lease = said("commands", record)
             self._publish(self.hands.renewed(lease, record.partition))
         elif record.key in self.hands.rows:
             row = self.hands.rows[record.key]
             self.authentic.check("commands", record)
             self.summary.commands += 1
-            command = codec.decode(Command, record.value)
+            command = said("commands", record)
             self._publish(self.hands.command(row, command, record.partition))
 
     async def _on_policy(self, record: ConsumerRecord) -> None:
-        said = None if record.value is None else codec.decode(PolicyRecord, record.value)
-        self.law.hear("policies", record.key or b"", said)
+        self.law.hear("policies", record.key or b"", said("policies", record))
 
     async def _on_capacity(self, record: ConsumerRecord) -> None:
         row = self.hands.rows.get(record.key or b"")
         if row is None:
             return
-        said = None if record.value is None else codec.decode(Capacity, record.value)
-        self.world.scheduler.hear(row, said, mono_us())
+        self.world.scheduler.hear(row, said("capacity", record), mono_us())
 
     def _reader(self, topic: str, deliver: Deliver, history_ms: int | None) -> Reader:
         return Reader(

@@ -48,7 +48,7 @@ def make_group(top: Path, name: str) -> None:
     if len(groups(top)) >= int((top / "info/MB/num_closids").read_text()):
         raise OSError(errno.ENOSPC, "no closid")
     (top / name).mkdir()
-    (top / name / "schemata").write_text(FULL + "\n")
+    (top / name / "schemata").write_text((top / "schemata").read_text())
     (top / name / "tasks").write_text("")
 
 

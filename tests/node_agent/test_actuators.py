@@ -162,7 +162,7 @@ def test_milli_to_quota_never_below_what_the_kernel_takes(
     assert cpu_quota.bandwidth(milli) == (us, period_us)
 
 
-def test_v1_narrows_children_first_and_widens_them_last(tmp_path: Path) -> None:
+def test_r11_v1_narrows_children_first_and_widens_them_last(tmp_path: Path) -> None:
     v1_tree(tmp_path)
     cpu = subtree(tmp_path, 1)
     before = cpu_quota.observe(cpu)
@@ -187,7 +187,7 @@ def test_applied_plan_leaves_nothing_to_do(tmp_path: Path) -> None:
     assert cpu_quota.plan(cpu_quota.observe(cpu), kept, 300).steps == ()
 
 
-def test_v2_burst_is_lowered_before_the_quota(tmp_path: Path) -> None:
+def test_r11_v2_burst_is_lowered_before_the_quota(tmp_path: Path) -> None:
     group(tmp_path / BE, V2_GROUP, cpu__max="400000 100000\n", cpu__max__burst="200000\n")
     written: list[bytes] = []
     recorder = NthWrite(0, None)
@@ -262,7 +262,7 @@ quotas = st.builds(
 
 
 @given(quotas, quotas, st.integers(0, 64_000))
-def test_plan_never_widens_a_child_beyond_root_or_original(
+def test_r11_plan_never_widens_a_child_beyond_root_or_original(
     root: GroupQuota, own: GroupQuota, allow: int
 ) -> None:
     child = GroupQuota(POD, own.quota_us, own.period_us, own.burst_us)
@@ -287,7 +287,7 @@ def held(tmp_path: Path, mount: Path, at: int, error: int | None) -> tuple[Hold,
 
 @pytest.mark.parametrize("at", range(1, 12))
 @pytest.mark.parametrize("error", [None, errno.EINVAL, errno.ENOSPC])
-def test_crash_at_every_write_the_next_start_restores(
+def test_r10_crash_at_every_write_the_next_start_restores(
     tmp_path: Path, at: int, error: int | None
 ) -> None:
     """Hold, hold again lower, hold higher, stop: killed or refused at the n-th kernel write."""
@@ -312,7 +312,7 @@ def test_crash_at_every_write_the_next_start_restores(
 
 
 @pytest.mark.parametrize("at", range(1, 8))
-def test_crash_at_every_journal_write_never_loses_an_original(tmp_path: Path, at: int) -> None:
+def test_r10_crash_at_every_journal_write_never_loses_an_original(tmp_path: Path, at: int) -> None:
     mount = tmp_path / "cpu"
     v1_tree(mount)
     before = (cpu_quota.observe(subtree(mount, 1)), cpu_idle.observe(subtree(mount, 1)))
@@ -372,6 +372,27 @@ def test_drift_is_put_right_at_once_and_counted(tmp_path: Path) -> None:
     assert hold.drift == 2
     hold.release()
     assert quota_of(mount, BE) == "-1"
+    journal.close()
+
+
+@pytest.mark.parametrize("foreign", ["max 100000", "50000 200000", "100000 100000"])
+def test_a_unit_that_systemd_writes_anew_is_put_right_in_one_step_with_its_period(
+    tmp_path: Path, foreign: str
+) -> None:
+    """IC-5: a quarter of a core with a long period, then whatever the reload leaves there."""
+    group(tmp_path / "cpu" / BE, V2_GROUP, cpu__max="50000 200000\n")
+    journal = Journal(tmp_path / "state", "k" * 32)
+    hold = Hold(journal, use_idle=False, dry_run=False)
+    hold.trees = trees(tmp_path / "cpu", 2)
+    said = tmp_path / "cpu" / BE / "cpu.max"
+    assert hold.in_force() == 250
+    assert hold.quota(2000) == 2000
+    assert said.read_text() == "20000 10000\n"
+    said.write_text(foreign + "\n")
+    assert hold.quota(2000) == 2000
+    assert (said.read_text(), hold.drift) == ("20000 10000\n", 1)
+    assert hold.release() == []
+    assert said.read_text() == "50000 200000\n"
     journal.close()
 
 

@@ -210,7 +210,7 @@ def test_after_a_restart_the_cookies_are_given_anew_and_the_way_back_is_known(
     made.close()
 
 
-def test_pods_alone_are_given_one(tmp_path: Path) -> None:
+def test_s4_pods_alone_are_given_one(tmp_path: Path) -> None:
     make_tree(tmp_path, 1)
     names = name_online([LS_POD], (), BE)
     cores = Cores(CoreCookies(Played()), PodTasks(str(tmp_path), 1), [BE], names)

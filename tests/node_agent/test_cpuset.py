@@ -286,6 +286,21 @@ async def test_cpus_that_are_off_line_are_not_named_and_without_any_the_quota_ho
     assert quota(tmp_path / "cpu") == 800_000
 
 
+async def test_beside_a_kubelet_that_hands_out_cpus_itself_an_older_order_holds_by_quota(
+    tmp_path: Path,
+) -> None:
+    """IC-32: the order, and the one that outlives the centre, may be older than its policy."""
+    node = Node(tmp_path, tree(tmp_path, 1, "0-7", "0-7"))
+    node.start(BY_SET)
+    await node.obey.beat([replace(suppress(0, 2000), node=NODE, cpus=(4, 5))])
+    await node.obey.command(replace(suppress(1, 2000, node.now_us), cpus=(4, 5)))
+    assert text(tmp_path) == "4,5"
+    record = Inventory(NODE, 2, 8000, 1 << 30, capabilities={"cpu_manager_static": True})
+    node.obey.follow(Census(record, (), node.trees.root), node.trees)
+    await node.obey.beat([])
+    assert (text(tmp_path), quota(tmp_path / "cpu")) == ("0,1,2,3,4,5,6,7", 200_000)
+
+
 def test_the_last_granted_cpus_stay_with_the_last_granted_ceiling() -> None:
     lease = NodeLease(NODE, 10, policy=BY_SET)
     lease.clock.acknowledged(0, 0)

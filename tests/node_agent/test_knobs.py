@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from node_agent.actuators.knob import Knob
+from node_agent.actuators.knobs import KNOBS
 from node_agent.actuators.knobs.block_io_limits import BlockIoLimits
 from node_agent.actuators.knobs.block_io_weight import BlockIoWeight
 from node_agent.actuators.knobs.cpu_bandwidth import CpuBandwidth
@@ -348,6 +349,13 @@ CASES = [
 ]  # fmt: skip
 
 
+ELSEWHERE = {
+    "resctrl_group": "test_resctrl", "core_cookie": "test_cores", "bandwidths": "test_traffic",
+}  # fmt: skip
+"""Knobs that need more than a tree of files -> where they are killed at every write."""
+NOTHING_TO_GIVE_BACK = {"memory_reclaim"}  # a request to the kernel, no value that stands
+
+
 def make_case_tree(mount: Path, case: Case) -> None:
     make_tree(mount, case.version)
     if case.knob.surface == RESCTRL:
@@ -442,3 +450,10 @@ def test_r10_killed_or_refused_at_every_write_the_way_back_is_known(
         if kernel.count < at:
             break
     assert at > 2
+
+
+def test_r10_every_knob_is_killed_at_every_write() -> None:
+    here = {case.knob.name for case in CASES}
+    assert here | ELSEWHERE.keys() | NOTHING_TO_GIVE_BACK == {knob.name for knob in KNOBS}
+    for module in ELSEWHERE.values():
+        assert "\ndef test_r10_" in Path(__file__).with_name(f"{module}.py").read_text(), module

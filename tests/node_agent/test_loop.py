@@ -24,11 +24,20 @@ from node_agent.inbox import partition_of
 from node_agent.inventory_file import InventoryFile
 from node_agent.journal import NAME, recall
 from node_agent.loop import NodeAgent
+from node_agent.sampler import SystemClock
 from node_agent.settings import Settings
 from node_agent.workbench.greedy import Greedy
 from node_agent.workbench.groups import Groups
 from schemas import codec, packed
-from schemas.records import LEASE_KEY, Ack, Cause, Command, IsolationSettings, Lease
+from schemas.records import (
+    LEASE_KEY,
+    Ack,
+    Cause,
+    Command,
+    IsolationSettings,
+    Lease,
+    PolicyRecord,
+)
 from schemas.topics import full_name
 from streams.dev_broker import DevBroker
 from streams.dev_broker.process import free_port
@@ -135,6 +144,7 @@ class Centre:
                 codec.encode(record),
                 key=key,
                 partition=partition_of(NODE, PARTITIONS),
+                headers=codec.JSON_HEADERS,
             )
 
     def answers(self, command: Command) -> list[Ack]:
@@ -227,6 +237,53 @@ async def test_r13_clocks_may_lie_commands_are_obeyed_at_once_all_the_same(
     assert quota_milli(groups) == -1
     assert [s.seq for s in centre.samples] == list(range(1, len(centre.samples) + 1))
     assert centre.inventories == 1
+
+
+async def test_records_that_cannot_be_read_are_counted_by_cause_and_the_agent_lives(
+    centre: Centre, groups: Groups, inventory: Path, tmp_path: Path
+) -> None:
+    """IC-33; what codec refuses of a text is in tests/schemas/test_codec.py."""
+    await topics(centre.broker, centre.prefix, POLICY)
+    settings = settings_for(centre, tmp_path, inventory)
+    agent = NodeAgent(settings, groups.layout, source_of(inventory, groups), SystemClock())
+    wild = orjson.loads(codec.encode(suppress(7, 900)))
+    ours = {"key": NODE.encode(), "partition": partition_of(NODE, PARTITIONS)}
+    newer = [("enc", codec.ENC_JSON), ("v", b"2")]
+    good = codec.encode(suppress(8, 900))
+    async with centre.at_work():
+        life = asyncio.create_task(agent.run())
+        try:
+            await until(lambda: (agent.obey.lease.local_milli or 0) >= HALF_MILLI, 20, "law")
+            policy = agent.obey.lease.policy
+            for raw, headers in (
+                (good[:-1], codec.JSON_HEADERS),
+                (good.replace(b"900", b"NaN"), codec.JSON_HEADERS),
+                (good.replace(b"900", b"1e308"), codec.JSON_HEADERS),
+                (orjson.dumps({k: v for k, v in wild.items() if k != "cause"}), codec.JSON_HEADERS),
+                (good, newer),
+                (good, codec.PACKED_HEADERS),
+                (good, []),
+            ):
+                name = full_name(centre.prefix, "commands")
+                await centre.producer.send_and_wait(name, raw, headers=headers, **ours)
+            rules = codec.encode(PolicyRecord("default", 2, "", "name: default\n"))
+            for raw, headers in ((rules[:-1], codec.JSON_HEADERS), (rules, newer)):
+                name = full_name(centre.prefix, "policies")
+                await centre.producer.send_and_wait(name, raw, key=b"default", headers=headers)
+            command = suppress(5, 300)
+            await centre.say(command)
+            await until(lambda: quota_milli(groups) == 300, 10, "the command after them")
+            assert agent.readers["commands"].refused == {
+                "broken_json": 2, "wrong_type": 1, "missing_field": 1, "unknown_version": 1,
+                "unknown_encoding": 2,
+            }  # fmt: skip
+            policies = agent.readers["policies"]
+            await until(lambda: policies.refused.total() == 2, 5, "both policies")
+            assert policies.refused == {"broken_json": 1, "unknown_version": 1}
+            assert agent.obey.lease.policy == policy
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert await asyncio.wait_for(life, patient(15)) == 0
 
 
 async def test_a_node_of_a_new_installation_only_observes(

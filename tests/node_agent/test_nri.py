@@ -92,7 +92,7 @@ async def test_a_best_effort_container_has_what_it_asked_for_before_it_starts(
         assert made.adjusted == 2
 
 
-async def test_who_is_online_or_unknown_is_made_as_asked_for(socket: Path) -> None:
+async def test_s4_who_is_online_or_unknown_is_made_as_asked_for(socket: Path) -> None:
     async with served(socket) as (runtime, made):
         for uid, name, parent in (
             ("ls", "app", PARENT),

@@ -90,7 +90,7 @@ def test_who_is_born_later_gets_what_the_first_had_and_who_is_gone_is_forgotten(
     assert found[100] == 0
 
 
-def test_an_id_that_another_process_has_now_is_not_written(tmp_path: Path) -> None:
+def test_s4_an_id_that_another_process_has_now_is_not_written(tmp_path: Path) -> None:
     make_tree(tmp_path, 1)
     make_process(tmp_path, 110, 5, start=77)
     kernel = FakeKernel()

@@ -79,7 +79,9 @@ async def topics(broker: DevBroker, prefix: str, policy: str = "name: default\n"
     try:
         record = PolicyRecord("default", 1, "", policy)
         name = full_name(prefix, "policies")
-        await producer.send_and_wait(name, codec.encode(record), key=b"default")
+        await producer.send_and_wait(
+            name, codec.encode(record), key=b"default", headers=JSON_HEADERS
+        )
     finally:
         await producer.stop()
 

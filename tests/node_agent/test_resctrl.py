@@ -154,7 +154,7 @@ def test_ic24_without_a_class_left_best_effort_comes_first_and_the_rest_is_said(
     assert list(spread(top)) == [f"foreign{n}" for n in range(1, 6)]
 
 
-def test_strangers_groups_and_their_tasks_are_left_alone(tmp_path: Path) -> None:
+def test_s4_strangers_groups_and_their_tasks_are_left_alone(tmp_path: Path) -> None:
     mount, top = tree(tmp_path)
     resctrl_tree.make_group(top, "BE")
     resctrl_tree.move(top, "BE", 110)
@@ -258,6 +258,31 @@ def test_lines_that_cannot_be_read_or_are_empty_write_nothing(tmp_path: Path) ->
         with pytest.raises(UnsafePath):
             our(name)
     found.close()
+
+
+def test_caches_whose_numbers_have_gaps_are_set_by_their_numbers(tmp_path: Path) -> None:
+    """IC-22: sockets whose caches are 0 to 7 and 16 to 23, and bandwidth by socket."""
+    mount, top = tree(tmp_path)
+    caches, sockets = [*range(8), *range(16, 24)], (0, 16)
+    whole = ";".join(f"{cache}=7ff" for cache in caches)
+    (top / "schemata").write_text(f"    MB:0=100;16=100\n    L3:{whole}\n")
+    (mount / "proc/cpuinfo").write_text("vendor_id\t: AuthenticAMD\n")
+    facts = facts_of(str(mount))
+    assert facts is not None
+    assert (facts.domain_ids, facts.bandwidth) == (tuple(caches), False)
+    asked = ";".join(f"{cache}=7" for cache in caches)
+    with isolation(tmp_path / "s", mount, 1, [SchemataKnob()], FakeKernel()) as made:
+        made.obey(IsolationSettings(schemata={"BE": f"L3:{asked}\nMB:0=30;16=30"}))
+        made.beat(0)
+        assert made.outcome() == ("applied", "")
+        said = (top / "slackwater-BE/schemata").read_text().replace(" ", "").split()
+        assert said == [f"MB:{';'.join(f'{each}=30' for each in sockets)}", f"L3:{asked}"]
+        made.obey(IsolationSettings(schemata={"BE": "L3:0=7;9=7"}))  # 9 went with its CPUs
+        made.beat(S)
+        assert made.outcome() == ("applied", "")
+        assert "9=" not in (top / "slackwater-BE/schemata").read_text()
+        assert made.release() == []
+        assert spread(top) == {}
 
 
 def test_what_the_kernel_refuses_leaves_no_group_behind(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_what_is_not_marked_goes_by_the_online_class(tmp_path: Path) -> None:
     in_network(body)
 
 
-def test_a_strangers_queue_is_left_alone_and_said(tmp_path: Path) -> None:
+def test_s4_a_strangers_queue_is_left_alone_and_said(tmp_path: Path) -> None:
     def body() -> None:
         tc(f"qdisc add dev {DEVICE} root tbf rate 1gbit burst 1mb latency 50ms".split())
         before, played = queues(), Played()

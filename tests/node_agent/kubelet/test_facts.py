@@ -268,8 +268,11 @@ def test_a_bad_pod_harms_no_other(bad: Any) -> None:
     assert found.left_out == 1
 
 
-def test_a_uid_counts_once_and_weird_start_times_do_not_matter() -> None:
-    started = {"state": {"running": {"startedAt": "-6795364578.87"}}, "name": "app"}
+@pytest.mark.parametrize(
+    "time", ["-6795364578.87", "0", 0, "0001-01-01T00:00:00Z", "2999-01-01T00:00:00Z", None, [1]]
+)
+def test_a_uid_counts_once_and_weird_start_times_do_not_matter(time: object) -> None:
+    started = {"state": {"running": {"startedAt": time}}, "name": "app"}
     found = facts.read(
         answer(pod("u", "a", status={"containerStatuses": [started]}), pod("u", "b"))
     )
