@@ -379,7 +379,7 @@ def test_drift_is_put_right_at_once_and_counted(tmp_path: Path) -> None:
 def test_a_unit_that_systemd_writes_anew_is_put_right_in_one_step_with_its_period(
     tmp_path: Path, foreign: str
 ) -> None:
-    """IC-5: a quarter of a core with a long period, then whatever the reload leaves there."""
+    """A quarter of a core with a long period, then whatever the reload leaves there."""
     group(tmp_path / "cpu" / BE, V2_GROUP, cpu__max="50000 200000\n")
     journal = Journal(tmp_path / "state", "k" * 32)
     hold = Hold(journal, use_idle=False, dry_run=False)

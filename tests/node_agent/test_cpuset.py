@@ -160,7 +160,7 @@ def test_r10_ended_at_every_write_the_next_start_or_release_all_restores(
 def test_cpus_that_the_kernel_would_not_run_it_on_bind_nothing_and_are_not_named(
     tmp_path: Path,
 ) -> None:
-    """IC-20: a v2 group that names nothing of its parent's runs on all of its parent's."""
+    """A v2 group that names nothing of its parent's runs on all of its parent's."""
     hold = holding(tmp_path, tree(tmp_path, 2, "", "2-3"))
     effective = tmp_path / "cpuset" / BE / "cpuset.cpus.effective"
     effective.write_text("0-3\n")
@@ -264,7 +264,7 @@ async def test_cpus_of_an_lse_pod_are_taken_out_whatever_was_ordered(tmp_path: P
 async def test_cpus_that_are_off_line_are_not_named_and_without_any_the_quota_holds(
     tmp_path: Path,
 ) -> None:
-    """IC-20."""
+    """Online CPUs have gaps, and fall while an order stands."""
     node = Node(tmp_path, tree(tmp_path, 1, "0-31", "0-31"))
     node.start(BY_SET)
 
@@ -289,7 +289,7 @@ async def test_cpus_that_are_off_line_are_not_named_and_without_any_the_quota_ho
 async def test_beside_a_kubelet_that_hands_out_cpus_itself_an_older_order_holds_by_quota(
     tmp_path: Path,
 ) -> None:
-    """IC-32: the order, and the one that outlives the centre, may be older than its policy."""
+    """The order, and the one that outlives the centre, may be older than its policy."""
     node = Node(tmp_path, tree(tmp_path, 1, "0-7", "0-7"))
     node.start(BY_SET)
     await node.obey.beat([replace(suppress(0, 2000), node=NODE, cpus=(4, 5))])

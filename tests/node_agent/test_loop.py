@@ -242,7 +242,7 @@ async def test_r13_clocks_may_lie_commands_are_obeyed_at_once_all_the_same(
 async def test_records_that_cannot_be_read_are_counted_by_cause_and_the_agent_lives(
     centre: Centre, groups: Groups, inventory: Path, tmp_path: Path
 ) -> None:
-    """IC-33; what codec refuses of a text is in tests/schemas/test_codec.py."""
+    """What codec refuses of a text is in tests/schemas/test_codec.py."""
     await topics(centre.broker, centre.prefix, POLICY)
     settings = settings_for(centre, tmp_path, inventory)
     agent = NodeAgent(settings, groups.layout, source_of(inventory, groups), SystemClock())

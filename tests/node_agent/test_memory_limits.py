@@ -75,6 +75,13 @@ def test_the_limit_with_the_least_room_counts_and_file_pages_do_not(
     assert limits.read(0) == (8 * GIB, 7 * GIB)
 
 
+def test_more_file_pages_than_memory_in_use_is_nothing_in_use(
+    tree: Tree, limits: MemoryLimits
+) -> None:
+    tree.set(ROOT, GIB, 1000, files=1500)  # the two files are not read at one moment
+    assert limits.read(0) == (GIB, 0)
+
+
 def test_room_is_told_between_two_readings_and_cache_is_looked_into_when_close(
     tree: Tree, limits: MemoryLimits
 ) -> None:
