@@ -190,9 +190,10 @@ class Evictions:
         """In a worker thread: originals first, then lift, kill, wait, put back."""
         todo = self._planned(trees, victim)
         kept = originals.keep_brakes(self._journal, trees.root, todo.lift)
-        done = evict.apply(trees.cpu, trees.unified, todo)
-        originals.forget_brakes(self._journal, trees.cpu, kept)
-        return done
+        try:
+            return evict.apply(trees.cpu, trees.unified, todo)
+        finally:
+            originals.forget_brakes(self._journal, trees.cpu, kept)
 
     def _planned(self, trees: Trees, victim: pods.BestEffortPod) -> evict.EvictPlan:
         """Whose brakes are to be lifted."""

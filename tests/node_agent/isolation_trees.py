@@ -194,6 +194,8 @@ class FakeKernel:
         self.count += 1
         if self.count == self.at and self.error is not None:
             raise OSError(self.error, errno.errorcode[self.error])
+        if self.error is None and 0 < self.at < self.count:
+            raise Crash
         if self.count == self.at and self.before:
             raise Crash
         act()

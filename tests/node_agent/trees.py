@@ -58,7 +58,7 @@ def overwrite(descriptor: int, raw: bytes) -> int:
 
 
 class Crash(BaseException):
-    """The process is gone at this very write; nothing after it runs."""
+    """The process is gone at this very write; no write after it is done either."""
 
 
 class NthWrite:
@@ -69,8 +69,8 @@ class NthWrite:
 
     def __call__(self, descriptor: int, raw: bytes) -> int:
         self.count += 1
-        if self.count == self.at:
-            if self.error is None:
-                raise Crash
+        if self.error is None and 0 < self.at <= self.count:
+            raise Crash
+        if self.count == self.at and self.error is not None:
             raise OSError(self.error, errno.errorcode[self.error])
         return overwrite(descriptor, raw)
