@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from node_agent import originals
 from node_agent.actuators import evict, pods
@@ -193,7 +194,8 @@ class Evictions:
         try:
             return evict.apply(trees.cpu, trees.unified, todo)
         finally:
-            originals.forget_brakes(self._journal, trees.cpu, kept)
+            with suppress(OSError):  # a full disk: what is still remembered does no harm
+                originals.forget_brakes(self._journal, trees.cpu, kept)
 
     def _planned(self, trees: Trees, victim: pods.BestEffortPod) -> evict.EvictPlan:
         """Whose brakes are to be lifted."""
