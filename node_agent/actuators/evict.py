@@ -103,7 +103,8 @@ def apply(
 
 
 def terminate(cpu: Subtree, unified: Subtree | None, todo: EvictPlan) -> int:
-    """Ask the pod's processes to end; how many there are. Its own brakes are lifted for good.
+    """Ask the pod's processes to end, each once; how many there are. Its own brakes are lifted for
+    good. Many a server takes a second SIGTERM for an order to drop everything.
 
     Those above it stay: they hold all best-effort work, and ending may take its time. Raises
     ActuatorFailed.
@@ -112,8 +113,11 @@ def terminate(cpu: Subtree, unified: Subtree | None, todo: EvictPlan) -> int:
     trees = [tree for tree in {id(t): t for t in (unified, cpu)}.values() if tree is not None]
     try:
         lift(cpu, [found for found in todo.lift if found.group[: len(mine)] == mine])
+        asked: frozenset[int] = frozenset()
         for tree in trees:
-            _signal_processes(tree, mine, signal.SIGTERM)
+            there = tree.processes(mine)
+            _signal_processes(tree, mine, signal.SIGTERM, but=asked)
+            asked |= there
         return len(set().union(*(tree.processes(mine) for tree in trees)))
     except OSError as error:
         raise ActuatorFailed("evict", error) from error
@@ -183,12 +187,14 @@ def _kill_group(tree: Subtree, group: Parts) -> None:
             raise
 
 
-def _signal_processes(tree: Subtree, group: Parts, number: signal.Signals) -> None:
-    """To each process of the group; one of a foreign pid namespace shows as 0.
+def _signal_processes(
+    tree: Subtree, group: Parts, number: signal.Signals, but: frozenset[int] = frozenset()
+) -> None:
+    """To each process of the group ``but`` some; one of a foreign pid namespace shows as 0.
 
     So many at a time, for a tenant may have more processes than the agent may have descriptors.
     """
-    found = sorted(tree.processes(group) - {0, 1, os.getpid()})
+    found = sorted(tree.processes(group) - {0, 1, os.getpid()} - but)
     for at in range(0, len(found), AT_ONCE):
         _signal_some(tree, group, found[at : at + AT_ONCE], number)
 

@@ -12,11 +12,16 @@ ENDED = 7
 
 
 def work(config: dict[str, Any]) -> None:
-    """In the worker. ``said``: a file that is made when it may be asked, and grows when it is."""
+    """In the worker. ``said``: a file that is made when it may be asked, and says when it was; each
+    time it is asked beyond the first adds to it.
+    """
     said = Path(config["said"])
+    times = 0
 
     def end(_number: int, _frame: object) -> None:
-        said.write_text("asked")
+        nonlocal times
+        times += 1
+        said.write_text("asked" + " again" * (times - 1))
         if not config["stubborn"]:
             sys.exit(ENDED)
 
