@@ -21,6 +21,37 @@ STALE_POLLS = 8
 """Looks further apart than so many polls say nothing of this moment: counting begins anew."""
 
 
+class Usual:
+    """How fast a counter of time usually grows: ``ppm``, a mean of what is known of it.
+
+    ``most_ppm`` bounds a share: stalled time passes no faster than time, CPU time may.
+    """
+
+    __slots__ = ("_most_ppm", "at_us", "known_us", "ppm", "total_us")
+
+    def __init__(self, most_ppm: int) -> None:
+        self.at_us = -1
+        self.total_us = self.ppm = self.known_us = 0
+        self._most_ppm = most_ppm
+
+    def learn(self, total_us: int, mono_us: int, rule: Reflex) -> int:
+        """Fold the counter of a sample in; its share since the last one, in ppm.
+
+        A mean of all that is known, until ``rule.normal_ms`` are; then it follows so slowly. A
+        counter that fell begins anew.
+        """
+        passed_us, grown_us = mono_us - self.at_us, total_us - self.total_us
+        begins = self.at_us < 0 or passed_us <= 0 or grown_us < 0
+        self.at_us, self.total_us = mono_us, total_us
+        if begins:
+            self.ppm = self.known_us = 0
+            return 0
+        share_ppm = min(grown_us * PPM // passed_us, self._most_ppm)
+        self.known_us = min(self.known_us + passed_us, max(rule.normal_ms * 1000, passed_us))
+        self.ppm += (share_ppm - self.ppm) * passed_us // self.known_us
+        return share_ppm
+
+
 class Pulse:
     """Stalled time of one online group: what is normal, and the looks in a row that were beyond.
 
@@ -28,33 +59,16 @@ class Pulse:
     normal, in ``span_us`` of time.
     """
 
-    __slots__ = (
-        "beyond_us", "felt_total_us", "felt_us", "known_us", "learnt_total_us", "learnt_us",
-        "normal_ppm", "span_us", "strikes",
-    )  # fmt: skip
+    __slots__ = ("beyond_us", "felt_total_us", "felt_us", "normal", "span_us", "strikes")
 
     def __init__(self) -> None:
-        self.learnt_us = self.felt_us = -1
-        self.learnt_total_us = self.felt_total_us = 0
-        self.normal_ppm = self.known_us = 0
+        self.normal = Usual(PPM)
+        self.felt_us, self.felt_total_us = -1, 0
         self.strikes = self.beyond_us = self.span_us = 0
 
     def learn(self, total_us: int, mono_us: int, rule: Reflex) -> int:
-        """Fold the counter of a sample into what is normal; its share since the last one, in ppm.
-
-        A mean of all that is known, until ``rule.normal_ms`` are; then it follows so slowly. A
-        counter that fell begins anew.
-        """
-        passed_us, grown_us = mono_us - self.learnt_us, total_us - self.learnt_total_us
-        begins = self.learnt_us < 0 or passed_us <= 0 or grown_us < 0
-        self.learnt_us, self.learnt_total_us = mono_us, total_us
-        if begins:
-            self.normal_ppm = self.known_us = 0
-            return 0
-        share_ppm = min(grown_us * PPM // passed_us, PPM)
-        self.known_us = min(self.known_us + passed_us, max(rule.normal_ms * 1000, passed_us))
-        self.normal_ppm += (share_ppm - self.normal_ppm) * passed_us // self.known_us
-        return share_ppm
+        """Fold the counter of a sample into what is normal; its share since the last, in ppm."""
+        return self.normal.learn(total_us, mono_us, rule)
 
     def feel(self, total_us: int, mono_us: int, rule: Reflex) -> int:
         """One look at the counter; how many in a row were beyond normal by the rule's share."""
@@ -67,7 +81,7 @@ class Pulse:
 
     def suspect(self, total_us: int, mono_us: int, rule: Reflex) -> int:
         """As `feel`, but since the last sample: for a pod at which nobody has looked meanwhile."""
-        passed_us, grown_us = mono_us - self.learnt_us, total_us - self.learnt_total_us
+        passed_us, grown_us = mono_us - self.normal.at_us, total_us - self.normal.total_us
         self.felt_us, self.felt_total_us, self.strikes = mono_us, total_us, 0
         return self._judge(grown_us, passed_us, rule)
 
@@ -77,8 +91,8 @@ class Pulse:
 
     def _judge(self, grown_us: int, passed_us: int, rule: Reflex) -> int:
         """The first look may come late and has to see one poll's worth, the next ones all of it."""
-        beyond_us = grown_us - self.normal_ppm * passed_us // PPM
-        known = self.known_us >= WARM_US and passed_us > 0 and grown_us >= 0
+        beyond_us = grown_us - self.normal.ppm * passed_us // PPM
+        known = self.normal.known_us >= WARM_US and passed_us > 0 and grown_us >= 0
         poll_us = rule.poll_ms * 1000
         span_us = max(passed_us, poll_us) if self.strikes else poll_us
         if not known or beyond_us * PERMILLE < rule.stall_permille * span_us:
@@ -103,6 +117,26 @@ def wakes_us(normal_ppm: int, window_us: int, rule: Reflex) -> int:
 def is_own_limit(throttled_us: int, beyond_us: int) -> bool:
     """Whether a pod was held up by its own quota: that shows as pressure and is nobody's fault."""
     return throttled_us * 2 >= beyond_us
+
+
+def runs_more(ran_us: int, passed_us: int, usual_ppm: int, rule: Reflex) -> bool:
+    """Whether a pod runs far more than usual: by half, and by twice the share that stalls need."""
+    usual_us = usual_ppm * passed_us // PPM
+    least_us = max(usual_us // 2, 2 * rule.stall_permille * passed_us // PERMILLE)
+    return passed_us > 0 and ran_us - usual_us >= least_us
+
+
+def is_held_up(pulse: Pulse, *, busier: bool, rule: Reflex) -> bool:
+    """Whether it is time to act.
+
+    Two looks are chance now and then where a small pod collides with others. A pod that is busier
+    too is believed after ``rule.polls`` of them; one that only waits has to wait for one look more,
+    and for the rule's share of all that time.
+    """
+    if busier or pulse.strikes < rule.polls:
+        return pulse.strikes >= rule.polls
+    whole = pulse.beyond_us * PERMILLE >= rule.stall_permille * pulse.span_us
+    return whole and pulse.strikes > rule.polls
 
 
 def cut(in_force_milli: int, floor_milli: int, rule: Reflex) -> int:

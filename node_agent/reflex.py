@@ -18,20 +18,17 @@ import asyncio
 import heapq
 import logging
 from collections.abc import Callable
-from pathlib import Path
 
 from agents.eviction.release import mark_below
-from agents.reflex import PERMILLE, Pulse, is_own_limit, wakes_us
-from node_agent.cgroup.handles import GroupFiles, Vanished
+from agents.reflex import PERMILLE, wakes_us
+from node_agent.cgroup.handles import Vanished
 from node_agent.cgroup.paths import overlaps
-from node_agent.cgroup.walk import children
 from node_agent.inventory import Census
 from node_agent.obey import Obey
 from node_agent.pressure_triggers import Triggers
 from node_agent.sampler import Sampler
-from node_agent.signals import cpu_throttling, cpu_usage, psi
 from node_agent.signals.memory_limits import CLOSE_BYTES
-from node_agent.signals.runq_wait import GroupWait
+from node_agent.watch import Watch, usage_parser
 from schemas.policy import Policy
 from schemas.policy import Reflex as Rule
 from schemas.records import Ack, NodeSample
@@ -44,40 +41,11 @@ IDLE_MS = 200
 FAILED_MS = 1000
 RUNS_US = 1_000_000  # best-effort work that used CPU in the last second is running
 SCAN_US = 1_000_000  # a group makes us look at all its pods at most so often
-LIMITED_GROUPS = 16  # of a pod, whose throttled time is looked at
 ALARM_US = 250_000  # while a limit is nearly reached, a sample at most so often
 LONG_AGO_US = -(1 << 62)
 CPU_COLUMN, STALL_COLUMN = "cpu_usage_us", "psi_cpu_some_us"
 
 log = logging.getLogger(__name__)
-
-
-class Watch:
-    """One online group: where its stalled time is read, and its pulse."""
-
-    __slots__ = ("files", "pulse", "throttled_us", "uid", "used_us", "waits")
-
-    def __init__(self, uid: str, files: GroupFiles) -> None:
-        self.uid, self.files = uid, files
-        self.pulse = Pulse()
-        self.used_us = self.throttled_us = 0
-        self.waits: GroupWait | None = None  # where the kernel keeps no pressure
-
-    def stalled_us(self, now_us: int) -> int | None:
-        """The counter; None: it cannot be read here. Raises Vanished."""
-        data = self.files.glance("psi_cpu", now_us)
-        if data is not None:
-            return psi.first_total(data)
-        if not self.uid:  # of many pods a few threads say nothing
-            return None
-        if self.waits is None:
-            self.waits = GroupWait(self.files)
-        return self.waits.total_us(now_us)
-
-    def cool(self) -> None:
-        """Looked at no longer: what it holds open is given back."""
-        if self.waits is not None:
-            self.waits.close()
 
 
 class Reflex:
@@ -95,7 +63,7 @@ class Reflex:
         self.polls = self.cuts = self.own_limits = self.failures = self.alarms = 0
         self._sampler, self._obey, self._mono_us, self._tell = sampler, obey, mono_us, tell
         self._sample_now = sample_now
-        self._usage = _usage_parser(sampler)
+        self._usage = usage_parser(sampler.layout)
         self._census: Census | None = None
         self._online: dict[int, Watch] = {}  # by place in the census
         self._slices: list[Watch] = []
@@ -159,9 +127,9 @@ class Reflex:
         for place, watch in self._online.items():
             stall_us = stalls[place] if stalls else None
             share = 0 if stall_us is None else watch.pulse.learn(stall_us, mono_us, rule)
-            now_us = (used[place] if used else None) or 0
-            ranked.append((share, now_us - watch.used_us, place))
-            watch.used_us = now_us
+            used_us = used[place] if used else None
+            busy = 0 if used_us is None else watch.use.learn(used_us, mono_us, rule)
+            ranked.append((share, busy, place))
         chosen = [place for _, _, place in heapq.nlargest(HOT - IN_TURN, ranked)]
         self._heat([self._online[place] for place in dict.fromkeys((*chosen, *self._in_turn()))])
         for watch in self._slices:
@@ -173,7 +141,7 @@ class Reflex:
             lasting = [*self._slices, *(self._online[place] for place in chosen)]
             window_us = self._triggers.window_us
             self._triggers.arm(
-                {w.files.group: wakes_us(w.pulse.normal_ppm, window_us, rule) for w in lasting}
+                {w.files.group: wakes_us(w.pulse.normal.ppm, window_us, rule) for w in lasting}
             )
 
     def poll(self) -> int:
@@ -214,11 +182,11 @@ class Reflex:
                     self._scan(now_us, rule)
         for watch in self._hot:
             strikes = self._feel(watch, now_us, rule)
-            if strikes >= rule.polls and not self._is_own_limit(watch):
+            if strikes == 1:
+                watch.note_struck(now_us)
+            elif strikes and self._is_held_up(watch, now_us, rule):
                 self._cut(watch)
                 break
-            if strikes == 1:
-                watch.throttled_us = throttled_us(watch.files)
             struck = struck or strikes > 0
         calm_ms = CALM_POLLS * rule.poll_ms if self._triggers is None else IDLE_MS
         return rule.poll_ms if struck else max(calm_ms, rule.poll_ms)
@@ -227,7 +195,7 @@ class Reflex:
         pulse = watch.pulse
         terms = {
             "beyond_permille": pulse.beyond_us * PERMILLE // max(pulse.span_us, 1),
-            "normal_permille": pulse.normal_ppm // PERMILLE,
+            "normal_permille": pulse.normal.ppm // PERMILLE,
             "span_ms": pulse.span_us // 1000,
             "looks": pulse.strikes,
         }
@@ -282,6 +250,8 @@ class Reflex:
             if stall_us is not None and watch.pulse.suspect(stall_us, now_us, rule):
                 ranked.append((watch.pulse.beyond_us, place))
         worst = [self._online[place] for _, place in heapq.nlargest(IN_TURN, ranked)]
+        for watch in worst:
+            watch.note_struck(now_us)
         self._heat([*self._hot[: HOT - len(worst)], *worst])
 
     def _heat(self, hot: list[Watch]) -> None:
@@ -307,14 +277,15 @@ class Reflex:
         if stall_us is not None:
             watch.pulse.learn(stall_us, now_us, rule)
 
-    def _is_own_limit(self, watch: Watch) -> bool:
-        """Stopped by a quota of its own since the first strike: that is no contention."""
-        grown_us = throttled_us(watch.files) - watch.throttled_us
-        if not is_own_limit(grown_us, watch.pulse.beyond_us):
+    def _is_held_up(self, watch: Watch, now_us: int, rule: Rule) -> bool:
+        """By others, that is: a pod stopped by a quota of its own is left alone."""
+        if not watch.is_held_up(now_us, rule):
             return False
+        if not watch.is_own_limit():
+            return True
         self.own_limits += 1
         watch.pulse.calm()
-        return True
+        return False
 
     def _adopt(self, census: Census) -> None:
         """Other pods: those that stay keep what is known of them."""
@@ -322,7 +293,7 @@ class Reflex:
         known = {watch.files: watch for watch in self._online.values()}
         pods = zip(census.record.pods, self._sampler.pods, strict=True)
         self._online = {
-            place: known.get(files) or Watch(fact.uid, files)
+            place: known.get(files) or Watch(fact.uid, files, self._usage)
             for place, (fact, files) in enumerate(pods)
             if fact.qos != "BE"
         }
@@ -333,7 +304,8 @@ class Reflex:
                 watch.files.close()
         kept = {watch.files.group: watch for watch in self._slices if watch.files.group in wanted}
         self._slices = [
-            kept.get(group) or Watch("", self._sampler.open_group(group)) for group in wanted
+            kept.get(group) or Watch("", self._sampler.open_group(group), self._usage)
+            for group in wanted
         ]
 
 
@@ -347,29 +319,3 @@ def slices(census: Census) -> list[str]:
     root = census.be_root
     alone = [group for group in held if root is None or not overlaps(group, root)]
     return sorted(alone, key=lambda group: (-held[group], group))[:SLICES]
-
-
-def throttled_us(files: GroupFiles) -> int:
-    """Time in which quotas of the pod and of its containers stopped it, so far; read when asked."""
-    place = files.layout.place("cpu_stat", files.group)
-    if place is None:
-        return 0
-    parse = cpu_throttling.parse_v1 if place.version == 1 else cpu_throttling.parse_v2
-    found = [place.directory]
-    for directory in found:
-        found += [f"{directory}/{name}" for name in children(directory)]
-        if len(found) >= LIMITED_GROUPS:
-            break
-    total_us = 0
-    for directory in found[:LIMITED_GROUPS]:
-        try:
-            total_us += parse(Path(f"{directory}/{place.file}").read_bytes())[0] or 0
-        except OSError:  # a container that ended
-            continue
-    return total_us
-
-
-def _usage_parser(sampler: Sampler) -> Callable[[bytes], tuple[int | None, ...]]:
-    hierarchy = sampler.layout.hierarchy("cpuacct")
-    v1 = hierarchy is not None and hierarchy.version == 1
-    return cpu_usage.parse_v1 if v1 else cpu_usage.parse_v2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.reflex import PPM, Pulse, cut, is_own_limit, wakes_us
+from agents.reflex import PPM, Pulse, Usual, cut, is_held_up, is_own_limit, runs_more, wakes_us
 from schemas.policy import Reflex
 
 RULE = Reflex()
@@ -51,7 +51,7 @@ def test_strikes_say_how_far_beyond_and_for_how_long() -> None:
 
 def test_a_pod_that_always_queues_needs_as_much_more() -> None:
     pulse, total_us, now_us = learnt(share_permille=600)
-    assert pulse.normal_ppm == 600_000
+    assert pulse.normal.ppm == 600_000
     usual_us = POLL_US * 600 // 1000
     beyond_us = usual_us + STALL_US
     assert looks(pulse, total_us, now_us, usual_us, beyond_us, beyond_us) == [0, 1, 2]
@@ -69,13 +69,13 @@ def test_normal_follows_a_lasting_change_slowly() -> None:
     for _ in range(10):
         total_us, now_us = total_us + SECOND_US, now_us + SECOND_US
         pulse.learn(total_us, now_us, RULE)
-    assert 250_000 < pulse.normal_ppm < 350_000  # 1 - (29/30)^10
+    assert 250_000 < pulse.normal.ppm < 350_000  # 1 - (29/30)^10
 
 
 def test_a_counter_that_fell_begins_anew() -> None:
     pulse, _, now_us = learnt(share_permille=300)
     assert pulse.learn(0, now_us + SECOND_US, RULE) == 0
-    assert (pulse.normal_ppm, pulse.known_us) == (0, 0)
+    assert (pulse.normal.ppm, pulse.normal.known_us) == (0, 0)
     assert looks(pulse, 0, now_us + SECOND_US, POLL_US, POLL_US) == [0, 0]
 
 
@@ -113,6 +113,45 @@ def test_a_pod_that_its_own_quota_stopped_was_not_held_up_by_others() -> None:
     assert not is_own_limit(throttled_us=9_999, beyond_us=20_000)
 
 
+def test_a_busier_pod_is_believed_after_two_looks_one_that_only_waits_after_three() -> None:
+    pulse, total_us, now_us = learnt()
+    looks(pulse, total_us, now_us, STALL_US)
+    assert not is_held_up(pulse, busier=True, rule=RULE)
+    looks(pulse, total_us + STALL_US, now_us + POLL_US, STALL_US)
+    assert is_held_up(pulse, busier=True, rule=RULE)
+    assert not is_held_up(pulse, busier=False, rule=RULE)
+    looks(pulse, total_us + 2 * STALL_US, now_us + 2 * POLL_US, STALL_US)
+    assert is_held_up(pulse, busier=False, rule=RULE)
+
+
+def test_one_that_only_waits_must_have_waited_beyond_over_a_late_first_look_too() -> None:
+    pulse, total_us, now_us = learnt()
+    now_us += 2 * POLL_US  # the first look came late
+    assert pulse.feel(total_us + STALL_US, now_us, RULE) == 1
+    total_us += STALL_US
+    assert looks(pulse, total_us, now_us, STALL_US, STALL_US) == [2, 3]
+    assert not is_held_up(pulse, busier=False, rule=RULE)  # three looks' worth in four polls
+    looks(pulse, total_us + 2 * STALL_US, now_us + 2 * POLL_US, 2 * STALL_US)
+    assert is_held_up(pulse, busier=False, rule=RULE)
+
+
+def test_busier_is_half_as_much_again_and_twice_the_share_that_stalls_need() -> None:
+    least_us = 2 * STALL_US
+    assert runs_more(least_us, POLL_US, 0, RULE)
+    assert not runs_more(least_us - 1, POLL_US, 0, RULE)
+    many_us = 4 * POLL_US  # four CPUs
+    assert runs_more(many_us * 3 // 2, POLL_US, 4 * PPM, RULE)
+    assert not runs_more(many_us * 3 // 2 - 1, POLL_US, 4 * PPM, RULE)
+    assert not runs_more(0, 0, 0, RULE)
+
+
+def test_cpu_time_may_pass_faster_than_time() -> None:
+    use = Usual(1 << 40)
+    for second in range(4):
+        use.learn(3 * second * SECOND_US, second * SECOND_US, RULE)
+    assert use.ppm == 3 * PPM
+
+
 def test_best_effort_work_keeps_a_share_and_never_less_than_its_floor() -> None:
     assert cut(1200, 10, RULE) == 300
     assert cut(1200, 500, RULE) == 500
@@ -137,5 +176,5 @@ def test_whatever_the_counters_do_shares_stay_shares(readings: list[tuple[int, i
     pulse = Pulse()
     for total_us, mono_us in readings:
         assert 0 <= pulse.learn(total_us, mono_us, RULE) <= PPM
-        assert 0 <= pulse.normal_ppm <= PPM
+        assert 0 <= pulse.normal.ppm <= PPM
         assert pulse.feel(total_us, mono_us, RULE) == pulse.strikes >= 0

@@ -45,7 +45,8 @@ class Machine:
         self.uids = [f"web-{n:02}" for n in range(online)]
         self.stalls = dict.fromkeys([*self.uids, "batch"], 0)
         self.groups = {uid: f"{ONLINE}/{uid}" for uid in self.uids} | {"batch": f"{ROOT}/batch"}
-        self.used_us = 0
+        self.used_us, self.only_wait = 0, False
+        self.runs = dict.fromkeys([*self.uids, "batch"], 0)
         (root / "cg").mkdir()
         (root / "cg/cgroup.controllers").write_text("cpu memory\n")
         for group in (*self.groups.values(), ONLINE, ROOT):
@@ -90,7 +91,7 @@ class Machine:
 
     def write(self) -> None:
         for uid, group in self.groups.items():
-            self.file(group, "cpu.stat", f"usage_usec {self.now_us // 100}\n")
+            self.file(group, "cpu.stat", f"usage_usec {self.runs[uid]}\n")
             if self.pressure:
                 self.file(group, "cpu.pressure", psi(self.stalls[uid]))
         if self.pressure:
@@ -112,8 +113,12 @@ class Machine:
         self.told.clear()
 
     def pass_ms(self, ms: int, be_milli: int = 800, **stalled_permille: int) -> None:
+        """Pods use 10 milli; those that stall a whole core, unless they only wait."""
         self.now_us += ms * 1000
         self.used_us += ms * be_milli
+        for uid in self.runs:
+            stalls = uid.replace("-", "_") in stalled_permille
+            self.runs[uid] += ms * (10 if self.only_wait or not stalls else 1000)
         for name, share in stalled_permille.items():
             self.stalls[name.replace("_", "-")] += ms * share
         self.write()
@@ -162,6 +167,17 @@ def test_a_pod_held_up_for_two_looks_cuts_and_says_so(machine: Machine) -> None:
         "looks": 2,
     }
     assert machine.reflex.cuts == 1
+
+
+def test_a_pod_that_only_waits_and_runs_no_more_than_usual_needs_a_look_more(
+    machine: Machine,
+) -> None:
+    machine.live()
+    machine.only_wait = True
+    assert machine.looks(2, web_00=500) == POLL_MS
+    assert machine.told == []
+    machine.looks(1, web_00=500)
+    assert [ack.terms["looks"] for ack in machine.told] == [3]
 
 
 def test_a_cut_goes_on_down_to_the_floor_and_the_law_releases_it(machine: Machine) -> None:
@@ -268,7 +284,7 @@ def test_without_pressure_the_wait_of_some_threads_is_looked_at(tmp_path: Path) 
         machine.sample()
     machine.looks(2)
     machine.told.clear()
-    for count in (1, 2):
+    for count in (1, 2, 3):  # a pod that only waits
         waited[72].write_text(f"5 {count * POLL_MS * 700_000} 1\n")
         machine.looks(1)
     assert [ack.pods for ack in machine.told] == [("web-00",)]
