@@ -188,6 +188,7 @@ def _become(settings: Settings) -> NoReturn:
     lean = ["-X", "no_debug_ranges"]
     said = orjson.dumps(to_wire(settings)).decode()
     words = [sys.executable, *lean, "-m", "node_agent.process", said]
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # else numpy starts a thread for each CPU
     os.execv(sys.executable, words)  # noqa: S606  (this very program, no shell)
 
 

@@ -12,7 +12,7 @@ import time
 
 import uvloop
 
-from node_agent import courtesy
+from node_agent import courtesy, footprint
 from node_agent.cgroup.layout import Layout, detect
 from node_agent.discovery import Discovery
 from node_agent.inventory_file import InventoryFile
@@ -77,6 +77,7 @@ async def _live(settings: Settings, layout: Layout, source: Discovery) -> int:
 
         metrics.serve(agent, settings.metrics_host, settings.metrics_port)
     gc.collect()
+    footprint.give_back_start()
     gc.freeze()  # modules and wiring live as long as the process: no collection need look at them
     try:
         return await agent.run()
