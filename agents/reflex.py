@@ -15,6 +15,8 @@ PERMILLE = 1_000
 PERCENT = 100
 WARM_US = 3_000_000
 """A pod of which less is known is only learnt from: its start-up is no contention."""
+ALONE_PERCENT = 150
+"""Of the rule's share, where stalled time is the only sign: chance was seen to reach 105."""
 STEPS = 20
 """Of the threshold of a kernel trigger, in a window."""
 STALE_POLLS = 8
@@ -129,14 +131,14 @@ def runs_more(ran_us: int, passed_us: int, usual_ppm: int, rule: Reflex) -> bool
 def is_held_up(pulse: Pulse, *, busier: bool, rule: Reflex) -> bool:
     """Whether it is time to act.
 
-    Two looks are chance now and then where a small pod collides with others. A pod that is busier
-    too is believed after ``rule.polls`` of them; one that only waits has to wait for one look more,
-    and for the rule's share of all that time.
+    Two looks just beyond the rule's share come by chance every few minutes where a small pod and
+    best-effort work collide as equals. So they are believed of a pod that is busier too; one that
+    only waits must have been beyond by half as much again, over all the looks.
     """
-    if busier or pulse.strikes < rule.polls:
-        return pulse.strikes >= rule.polls
-    whole = pulse.beyond_us * PERMILLE >= rule.stall_permille * pulse.span_us
-    return whole and pulse.strikes > rule.polls
+    if pulse.strikes < rule.polls:
+        return False
+    least_permille = rule.stall_permille * ALONE_PERCENT // PERCENT
+    return busier or pulse.beyond_us * PERMILLE >= least_permille * pulse.span_us
 
 
 def cut(in_force_milli: int, floor_milli: int, rule: Reflex) -> int:

@@ -17,7 +17,7 @@ class Reflex(Part, frozen=True):
 
     enabled: bool = True
     poll_ms: Annotated[int, Meta(ge=20, le=1000)] = 50
-    polls: Annotated[int, Meta(ge=2, le=20)] = 2  # in a row; one more if a pod only waits
+    polls: Annotated[int, Meta(ge=2, le=20)] = 2  # in a row, before anything is done
     stall_permille: Permille = 200  # of the time, beyond what is normal for the pod
     normal_ms: PositiveMs = 30_000  # what is normal follows so slowly
     least_milli: Milli = 50  # best-effort work that uses less is not the cause

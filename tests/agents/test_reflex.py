@@ -113,25 +113,33 @@ def test_a_pod_that_its_own_quota_stopped_was_not_held_up_by_others() -> None:
     assert not is_own_limit(throttled_us=9_999, beyond_us=20_000)
 
 
-def test_a_busier_pod_is_believed_after_two_looks_one_that_only_waits_after_three() -> None:
+def test_a_busier_pod_is_believed_after_two_looks_however_near_the_share() -> None:
     pulse, total_us, now_us = learnt()
-    looks(pulse, total_us, now_us, STALL_US)
+    looks(pulse, total_us, now_us, 2 * STALL_US)
     assert not is_held_up(pulse, busier=True, rule=RULE)
-    looks(pulse, total_us + STALL_US, now_us + POLL_US, STALL_US)
+    looks(pulse, total_us + 2 * STALL_US, now_us + POLL_US, STALL_US - 1)
+    assert not is_held_up(pulse, busier=True, rule=RULE)
+    pulse, total_us, now_us = learnt()
+    looks(pulse, total_us, now_us, STALL_US, STALL_US)
     assert is_held_up(pulse, busier=True, rule=RULE)
+
+
+def test_one_that_only_waits_must_be_beyond_by_half_as_much_again_over_all_looks() -> None:
+    pulse, total_us, now_us = learnt()
+    looks(pulse, total_us, now_us, STALL_US, 2 * STALL_US - 1)
     assert not is_held_up(pulse, busier=False, rule=RULE)
-    looks(pulse, total_us + 2 * STALL_US, now_us + 2 * POLL_US, STALL_US)
+    pulse, total_us, now_us = learnt()
+    looks(pulse, total_us, now_us, STALL_US, 2 * STALL_US)
     assert is_held_up(pulse, busier=False, rule=RULE)
 
 
-def test_one_that_only_waits_must_have_waited_beyond_over_a_late_first_look_too() -> None:
+def test_a_first_look_that_came_late_counts_with_all_its_time() -> None:
     pulse, total_us, now_us = learnt()
-    now_us += 2 * POLL_US  # the first look came late
+    now_us += 2 * POLL_US
     assert pulse.feel(total_us + STALL_US, now_us, RULE) == 1
-    total_us += STALL_US
-    assert looks(pulse, total_us, now_us, STALL_US, STALL_US) == [2, 3]
-    assert not is_held_up(pulse, busier=False, rule=RULE)  # three looks' worth in four polls
-    looks(pulse, total_us + 2 * STALL_US, now_us + 2 * POLL_US, 2 * STALL_US)
+    looks(pulse, total_us + STALL_US, now_us, 2 * STALL_US)
+    assert not is_held_up(pulse, busier=False, rule=RULE)  # three looks' worth in three polls
+    looks(pulse, total_us + 3 * STALL_US, now_us + POLL_US, 3 * STALL_US)
     assert is_held_up(pulse, busier=False, rule=RULE)
 
 

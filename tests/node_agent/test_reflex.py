@@ -169,15 +169,19 @@ def test_a_pod_held_up_for_two_looks_cuts_and_says_so(machine: Machine) -> None:
     assert machine.reflex.cuts == 1
 
 
-def test_a_pod_that_only_waits_and_runs_no_more_than_usual_needs_a_look_more(
-    machine: Machine,
-) -> None:
+def test_a_pod_that_is_busier_too_is_believed_near_the_share(machine: Machine) -> None:
+    machine.live()
+    machine.looks(2, web_00=250)
+    assert [ack.terms["beyond_permille"] for ack in machine.told] == [250]
+
+
+def test_one_that_only_waits_must_wait_for_more_of_the_time(machine: Machine) -> None:
     machine.live()
     machine.only_wait = True
-    assert machine.looks(2, web_00=500) == POLL_MS
+    assert machine.looks(4, web_00=250) == POLL_MS
     assert machine.told == []
-    machine.looks(1, web_00=500)
-    assert [ack.terms["looks"] for ack in machine.told] == [3]
+    machine.looks(2, web_00=450)
+    assert [ack.terms["looks"] for ack in machine.told] == [6]
 
 
 def test_a_cut_goes_on_down_to_the_floor_and_the_law_releases_it(machine: Machine) -> None:
@@ -284,7 +288,7 @@ def test_without_pressure_the_wait_of_some_threads_is_looked_at(tmp_path: Path) 
         machine.sample()
     machine.looks(2)
     machine.told.clear()
-    for count in (1, 2, 3):  # a pod that only waits
+    for count in (1, 2):
         waited[72].write_text(f"5 {count * POLL_MS * 700_000} 1\n")
         machine.looks(1)
     assert [ack.pods for ack in machine.told] == [("web-00",)]
