@@ -1,8 +1,9 @@
 """What only the start needed: pages of program files that were mapped, used once and stay resident.
 
-`node_agent.process` calls it once, when all is imported. Code that is needed again is mapped again
-from the page cache, a few pages at a time; nothing is read from disk for it. How much of a library
-is resident after a start depends on how the kernel holds the file, by up to 4 MiB for numpy alone.
+`node_agent.process` calls it when all is imported and when all is wired. Code that is needed again
+is mapped again from the page cache, a few pages at a time; nothing is read from disk for it. How
+much of a library is resident after a start depends on how the kernel holds the file, by up to 4 MiB
+for numpy alone.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ def main(text: str) -> int:
     """Live; the exit code. What cannot be started is one line on stderr."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    footprint.give_back_start()
     settings = from_wire(text)
     courtesy.set_slice()
     try:
