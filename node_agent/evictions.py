@@ -52,7 +52,7 @@ class Evictions:
     ) -> None:
         """``wake``: asks for a `step` in so many milliseconds."""
         self.evicted_pods = self.kernel_refusals = 0
-        self.killing = False  # the brakes of all best-effort work are off for a moment
+        self.killing = 0  # orders that are: the brakes of all best-effort work are off meanwhile
         self.facts: Mapping[str, PodFact] = {}
         self.paths: Mapping[str, str] = {}
         self.trees: Trees | None = None
@@ -106,7 +106,8 @@ class Evictions:
             self._recalled = True
             acks += self._recall()
         for order in list(self._orders):
-            acks += await self._look(order, trees)
+            if not order.busy:
+                acks += await self._look(order, trees)
         if any(order.way.executor != "kill" for order in self._orders):
             self._look_again()
         return acks
@@ -169,8 +170,16 @@ class Evictions:
             order.reason = order.reason or AFTER_GRACE
         if order.killing_us is None:
             order.killing_us = self._mono_us()
+        order.busy = True
+        self.killing += 1
+        try:
+            return await self._kill_left(order, trees)
+        finally:
+            self.killing -= 1
+            order.busy = False
+
+    async def _kill_left(self, order: Order, trees: Trees) -> list[Ack]:
         for uid in list(order.left):
-            self.killing = True
             try:
                 victim = self._victim(trees, uid)
                 self._isolation.let_go(self.paths[uid])
@@ -180,8 +189,6 @@ class Evictions:
             except REFUSALS as error:
                 self.kernel_refusals += 1
                 return self._said(order, reason_of(error))
-            finally:
-                self.killing = False
             if not done.empty:
                 return self._said(order, "still_populated")
             self._gone(order, uid)

@@ -27,6 +27,7 @@ class Order:
     gone: list[str] = field(default_factory=list)
     reason: str = ""  # why it went another way than was chosen
     killing_us: int | None = None  # since when kills are tried
+    busy: bool = False  # a kill of it is under way in a thread: nobody else looks at it
     failed: str = ""  # of the kill, as it was said last
     stops: dict[str, asyncio.Task[str]] = field(default_factory=dict)  # by the runtime
 

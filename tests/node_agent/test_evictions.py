@@ -153,6 +153,23 @@ async def test_a_pod_that_is_asked_ends_by_itself_and_the_bound_on_all_stays(
     assert await stage.step() == []
 
 
+async def test_whoever_looks_while_a_pod_is_being_killed_leaves_the_order_alone(
+    stages: Callable[..., Stage],
+) -> None:
+    stage = stages()
+    await stage.start(grace_ms=0)
+    begun = asyncio.create_task(stage.order())
+    looked: list[Ack] = []
+    while not begun.done():
+        looked += [ack for ack in await stage.step(0) if ack.decider == "evict_cpu"]
+        await asyncio.sleep(0)
+    answer = await begun
+    assert (answer.outcome, answer.pods) == ("applied", ("be-1",))
+    assert looked == []
+    assert stage.node.obey.evictions.evicted_pods == 1
+    assert not stage.node.obey.evictions.killing
+
+
 async def test_a_pod_that_will_not_end_is_killed_when_its_time_is_over(
     stages: Callable[..., Stage],
 ) -> None:

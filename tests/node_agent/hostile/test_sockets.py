@@ -13,6 +13,7 @@ from pathlib import Path
 from node_agent import metrics
 from node_agent.workbench.groups import Groups
 from tests.node_agent.hostile.kit import besieged, from_file, write_inventory
+from tests.support import patient
 
 SILENT = 200
 
@@ -28,7 +29,9 @@ async def test_silent_connections_cost_the_agent_nothing(groups: Groups, tmp_pat
                 silent = held.enter_context(socket.socket())
                 silent.setblocking(False)
                 silent.connect_ex(("127.0.0.1", port))
-            rude = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+            rude = held.enter_context(
+                socket.create_connection(("127.0.0.1", port), timeout=patient(5))
+            )
             rude.sendall(b"GET /" + b"x" * 100_000)
             await one.beats(20)
             assert threading.active_count() <= threads + 1
@@ -37,9 +40,9 @@ async def test_silent_connections_cost_the_agent_nothing(groups: Groups, tmp_pat
 
 def scrape(port: int, within_s: float = 10.0) -> bytes:
     """The metrics, as soon as somebody has time for us."""
-    end = time.monotonic() + within_s
+    end = time.monotonic() + patient(within_s)
     while True:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=patient(10))
         try:
             connection.request("GET", "/metrics")
             return connection.getresponse().read()
