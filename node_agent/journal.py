@@ -101,9 +101,11 @@ class Journal:
         self._size = whole
 
     def close(self) -> None:
-        """Sync and close."""
-        os.fsync(self._descriptor)
-        os.close(self._descriptor)
+        """Sync and close; twice is once."""
+        if self._descriptor >= 0:
+            os.fsync(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def boot(self, boot: str, mono_us: int) -> None:
         """This start of the agent; the one before is superseded."""

@@ -54,8 +54,10 @@ class Beneath:
         self._over: tuple[Parts, ...] = ()  # groups that are mounted over themselves
 
     def close(self) -> None:
-        """Give the descriptor back."""
-        os.close(self._mount)
+        """Give the descriptor back; twice is once."""
+        if self._mount >= 0:
+            os.close(self._mount)
+            self._mount = -1
 
     @contextmanager
     def open(self, parts: Parts) -> Iterator[int]:

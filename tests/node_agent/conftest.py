@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from node_agent.actuators.beneath import Beneath
+from node_agent.journal import Journal
 from node_agent.reflex import Reflex
 from node_agent.sampler import Sampler
 from tests.node_agent import kernel
+
+Holder = Sampler | Reflex | Beneath | Journal
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,19 +44,19 @@ def _marked(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(autouse=True)
 def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What keeps descriptors open is closed with its test, or those of a whole run add up."""
-    made: list[Sampler | Reflex] = []
+    made: list[Holder] = []
 
-    def tracked(cls: type[Sampler | Reflex]) -> None:
+    def tracked(cls: type[Holder]) -> None:
         begin: Any = cls.__init__
 
-        def init(self: Sampler | Reflex, *args: object, **options: object) -> None:
+        def init(self: Holder, *args: object, **options: object) -> None:
             begin(self, *args, **options)
             made.append(self)
 
         monkeypatch.setattr(cls, "__init__", init)
 
-    tracked(Sampler)
-    tracked(Reflex)
+    for holder in (Sampler, Reflex, Beneath, Journal):
+        tracked(holder)
     yield
     for one in reversed(made):
         one.close()
