@@ -15,8 +15,6 @@ PERMILLE = 1_000
 PERCENT = 100
 WARM_US = 3_000_000
 """A pod of which less is known is only learnt from: its start-up is no contention."""
-ALONE_PERCENT = 150
-"""Of the rule's share, where stalled time is the only sign: chance was seen to reach 105."""
 STEPS = 20
 """Of the threshold of a kernel trigger, in a window."""
 STALE_POLLS = 8
@@ -122,9 +120,10 @@ def is_own_limit(throttled_us: int, beyond_us: int) -> bool:
 
 
 def runs_more(ran_us: int, passed_us: int, usual_ppm: int, rule: Reflex) -> bool:
-    """Whether a pod runs far more than usual: by half, and by twice the share that stalls need."""
+    """Whether a pod runs far more than usual: by a part of that, and by a share of a CPU."""
     usual_us = usual_ppm * passed_us // PPM
-    least_us = max(usual_us // 2, 2 * rule.stall_permille * passed_us // PERMILLE)
+    part_us = usual_us * rule.busier_percent // PERCENT
+    least_us = max(part_us, rule.busier_permille * passed_us // PERMILLE)
     return passed_us > 0 and ran_us - usual_us >= least_us
 
 
@@ -133,12 +132,12 @@ def is_held_up(pulse: Pulse, *, busier: bool, rule: Reflex) -> bool:
 
     Two looks just beyond the rule's share come by chance every few minutes where a small pod and
     best-effort work collide as equals. So they are believed of a pod that is busier too; one that
-    only waits must have been beyond by half as much again, over all the looks.
+    only waits must have been beyond by ``rule.wait_permille`` over all the looks: chance was seen
+    to reach 210.
     """
     if pulse.strikes < rule.polls:
         return False
-    least_permille = rule.stall_permille * ALONE_PERCENT // PERCENT
-    return busier or pulse.beyond_us * PERMILLE >= least_permille * pulse.span_us
+    return busier or pulse.beyond_us * PERMILLE >= rule.wait_permille * pulse.span_us
 
 
 def cut(in_force_milli: int, floor_milli: int, rule: Reflex) -> int:

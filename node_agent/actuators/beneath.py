@@ -11,7 +11,7 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 
@@ -58,6 +58,18 @@ class Beneath:
         if self._mount >= 0:
             os.close(self._mount)
             self._mount = -1
+
+    def look(self, parts: Parts, files: Sequence[str]) -> tuple[int, dict[str, str]] | None:
+        """The group's inode and the texts of those ``files`` that are there; None: it is gone."""
+        try:
+            with self.open(parts) as directory:
+                identity = os.fstat(directory).st_ino
+                texts = {file: read_there(directory, file) for file in files}
+        except OSError as error:
+            if error.errno in GONE:
+                return None
+            raise
+        return identity, {file: text for file, text in texts.items() if text is not None}
 
     @contextmanager
     def open(self, parts: Parts) -> Iterator[int]:

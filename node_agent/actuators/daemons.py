@@ -12,11 +12,9 @@ from collections.abc import Collection, Sequence
 from typing import Literal
 
 from node_agent.actuators.beneath import (
-    GONE,
     Beneath,
     UnsafePath,
     Write,
-    read_there,
     safe_parts,
 )
 from node_agent.actuators.knob import Raw
@@ -45,15 +43,7 @@ class DaemonsSurface:
 
     def look(self, place: str, files: Sequence[str]) -> tuple[int, Raw] | None:
         """The directory's inode, and the files that are there."""
-        try:
-            with self._beneath.open(safe_parts(place)) as directory:
-                identity = os.fstat(directory).st_ino
-                texts = {file: read_there(directory, file) for file in files}
-        except OSError as error:
-            if error.errno in GONE:
-                return None
-            raise
-        return identity, {file: text for file, text in texts.items() if text is not None}
+        return self._beneath.look(safe_parts(place), files)
 
     def write(self, place: str, file: str, text: str, original: str | None) -> None:
         """One limit. Raises UnsafePath for any other group or file, OSError."""

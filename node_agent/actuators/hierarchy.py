@@ -15,7 +15,6 @@ from node_agent.actuators.beneath import (
     Beneath,
     Write,
     children,
-    read_there,
     safe_parts,
 )
 from node_agent.actuators.knob import Raw
@@ -69,15 +68,7 @@ class HierarchySurface:
 
     def look(self, place: str, files: Sequence[str]) -> tuple[int, Raw] | None:
         """The directory's inode, and the files that are there."""
-        try:
-            with self._beneath.open(safe_parts(place)) as directory:
-                identity = os.fstat(directory).st_ino
-                texts = {file: read_there(directory, file) for file in files}
-        except OSError as error:
-            if error.errno in GONE:
-                return None
-            raise
-        return identity, {file: text for file, text in texts.items() if text is not None}
+        return self._beneath.look(safe_parts(place), files)
 
     def write(self, place: str, file: str, text: str, original: str | None) -> None:
         """Through the authority that the place belongs to; what is named online is online."""

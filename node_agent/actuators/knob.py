@@ -102,6 +102,9 @@ class Knob(ABC):
     fleeting: ClassVar[bool] = False
     """Whether keys come and go with processes: an original whose key is gone is void."""
 
+    always_there: ClassVar[bool] = False
+    """Whether a place without a value says nothing of what this kernel has."""
+
     def asks(self, settings: IsolationSettings, roster: Roster) -> Iterable[Ask]:
         """Who is to get what: by class, pod and tier."""
         for unit, knobs, online in roster.of_pods(settings, self.turns):
@@ -115,15 +118,15 @@ class Knob(ABC):
 
     def lacks(self, ask: Ask, found: Values) -> frozenset[str]:
         """Names of ``ask`` for which this kernel has no file."""
-        return frozenset() if found else frozenset(ask.knobs)
+        return frozenset() if found or self.always_there else frozenset(ask.knobs)
 
     @abstractmethod
     def files(self, version: int) -> tuple[str, ...]:
         """What is read; empty: this version has no such knob."""
 
-    @abstractmethod
     def values(self, version: int, raw: Raw, machine: Machine) -> Values:
         """What the files say, canonical; without the keys whose file is missing."""
+        return dict(raw)
 
     @abstractmethod
     def wanted(

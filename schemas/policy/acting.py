@@ -19,6 +19,9 @@ class Reflex(Part, frozen=True):
     poll_ms: Annotated[int, Meta(ge=20, le=1000)] = 50
     polls: Annotated[int, Meta(ge=2, le=20)] = 2  # in a row, before anything is done
     stall_permille: Permille = 200  # of the time, beyond what is normal for the pod
+    wait_permille: Permille = 300  # over all the looks, of a pod that runs no more than usual
+    busier_permille: Permille = 400  # it runs more by so much of a CPU, at least
+    busier_percent: Percent = 50  # and by so much of what it usually does
     normal_ms: PositiveMs = 30_000  # what is normal follows so slowly
     least_milli: Milli = 50  # best-effort work that uses less is not the cause
     keep_percent: Percent = 25  # of the bound in force, at each cut; never below the floor

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from agents.isolation.network import ONLINE_CLASS, WHOLE_CLASS
 from node_agent.actuators.failure import Named
-from node_agent.actuators.knob import Ask, Found, Knob, Machine, Raw, Values
+from node_agent.actuators.knob import Ask, Found, Knob, Values
 from node_agent.actuators.roster import Roster
 from node_agent.actuators.traffic import (
     FILTER,
@@ -33,6 +33,7 @@ class Bandwidths(Knob):
     name = "bandwidths"
     turns = frozenset({"bandwidths"})
     surface = "traffic"
+    always_there = True
 
     def asks(self, settings: IsolationSettings, roster: Roster) -> Iterable[Ask]:
         if settings.bandwidths:
@@ -40,12 +41,6 @@ class Bandwidths(Knob):
 
     def files(self, version: int) -> tuple[str, ...]:
         return (ROOT, TREE)
-
-    def values(self, version: int, raw: Raw, machine: Machine) -> Values:
-        return dict(raw)
-
-    def lacks(self, ask: Ask, found: Values) -> frozenset[str]:
-        return frozenset()
 
     def wanted(
         self, version: int, ask: Ask, members: Sequence[Found], originals: Mapping[str, Values]

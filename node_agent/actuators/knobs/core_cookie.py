@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from node_agent.actuators.cores import COOKIE, OTHERS
 from node_agent.actuators.failure import Named
-from node_agent.actuators.knob import Ask, Found, Machine, Raw, Values
+from node_agent.actuators.knob import Ask, Found, Values
 from node_agent.actuators.task_knob import TaskKnob
 
 NOBODYS = "0"
@@ -24,15 +24,10 @@ class CoreCookie(TaskKnob):
     name = "core_cookie"
     turns = frozenset({"core_cookie"})
     surface = "cores"
+    always_there = True
 
     def files(self, version: int) -> tuple[str, ...]:
         return (COOKIE,)
-
-    def values(self, version: int, raw: Raw, machine: Machine) -> Values:
-        return dict(raw)
-
-    def lacks(self, ask: Ask, found: Values) -> frozenset[str]:
-        return frozenset()
 
     def wanted(
         self, version: int, ask: Ask, members: Sequence[Found], originals: Mapping[str, Values]

@@ -24,6 +24,7 @@ class OomScore(TaskKnob):
     name = "oom_score"
     turns = frozenset({"oom_score_adj"})
     surface = "processes"
+    always_there = True
     fleeting = True
 
     def files(self, version: int) -> tuple[str, ...]:
@@ -31,9 +32,6 @@ class OomScore(TaskKnob):
 
     def values(self, version: int, raw: Raw, machine: Machine) -> Values:
         return {process: str(int(text)) for process, text in raw.items()}
-
-    def lacks(self, ask: Ask, found: Values) -> frozenset[str]:
-        return frozenset()
 
     def wanted(
         self, version: int, ask: Ask, members: Sequence[Found], originals: Mapping[str, Values]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from agents.isolation.resctrl import GROUPS
-from node_agent.actuators.knob import Ask, Found, Machine, Raw, Values
+from node_agent.actuators.knob import Ask, Found, Values
 from node_agent.actuators.resctrl_surfaces import BEST_EFFORT, GROUP, NOWHERE
 from node_agent.actuators.roster import Roster
 from node_agent.actuators.task_knob import TaskKnob
@@ -22,6 +22,7 @@ class ResctrlGroup(TaskKnob):
     name = "resctrl_group"
     turns = frozenset({"resctrl_group"})
     surface = "resctrl_tasks"
+    always_there = True
 
     def asks(self, settings: IsolationSettings, roster: Roster) -> Iterable[Ask]:
         for ask in super().asks(settings, roster):
@@ -33,12 +34,6 @@ class ResctrlGroup(TaskKnob):
 
     def files(self, version: int) -> tuple[str, ...]:
         return (GROUP,)
-
-    def values(self, version: int, raw: Raw, machine: Machine) -> Values:
-        return dict(raw)
-
-    def lacks(self, ask: Ask, found: Values) -> frozenset[str]:
-        return frozenset()
 
     def wanted(
         self, version: int, ask: Ask, members: Sequence[Found], originals: Mapping[str, Values]

@@ -30,6 +30,7 @@ class SchemataKnob(Knob):
     name = "schemata"
     turns = frozenset({"schemata"})
     surface = "resctrl"
+    always_there = True
 
     def asks(self, settings: IsolationSettings, roster: Roster) -> Iterable[Ask]:
         for name, text in sorted(settings.schemata.items()):
@@ -46,9 +47,6 @@ class SchemataKnob(Knob):
             found[key] = text if made == "1" else ""
         found.update((OF_ROOT + key, text) for key, text in _entries(raw[WHOLE]))
         return found
-
-    def lacks(self, ask: Ask, found: Values) -> frozenset[str]:
-        return frozenset()
 
     def wanted(
         self, version: int, ask: Ask, members: Sequence[Found], originals: Mapping[str, Values]
