@@ -17,6 +17,7 @@ Ends when its input does, at SIGTERM and at SIGINT; the groups are gone then.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import select
@@ -54,13 +55,18 @@ pods:
 """
 
 
-class _End(BaseException):
-    """A signal asked us to end."""
+def _on_signal(_number: int, _frame: FrameType | None) -> None:
+    """Nothing here: the wake-up pipe tells the loop, so that no group is left half made."""
 
 
-def _on_signal(number: int, _frame: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_IGN)
-    raise _End
+def _ended_by_signal() -> int:
+    """A descriptor that becomes readable when SIGTERM or SIGINT has come."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _on_signal)
+    return reader
 
 
 def _tell(event: dict[str, Any]) -> None:
@@ -88,11 +94,14 @@ class Workbench:
         self._probe = Probe(service, folder / "delays")
         self._load = Load(service)
         self._bystanders = Bystanders(groups)
-        self._bystanders.place("node", [os.getpid()])
         self._greedy: Greedy | None = None
         self._phase = ""
         self._next = 0
         self._delays: list[Delay] = []
+
+    def begin(self) -> None:
+        """Stand beside the pods; from here on `stop` must be called."""
+        self._bystanders.place("node", [os.getpid()])
 
     def obey(self, command: dict[str, Any]) -> None:
         """Carry one command out. Raises ValueError for one that it does not know."""
@@ -148,14 +157,15 @@ class Workbench:
             self._greedy = None
 
 
-def serve(name: str, folder: Path) -> None:
-    """Make the groups, start the service, obey until the input ends."""
+def serve(name: str, folder: Path, ended: int) -> None:
+    """Make the groups, start the service, obey until the input ends or ``ended`` is readable."""
     layout = detect()
     remove_stale(layout, name.rpartition("-")[0] or name)
     with Groups(name, layout) as groups:
         bench = Workbench(groups, folder)
         watch = Watch(layout, f"{name}/online", groups.be_root, _tell)
         try:
+            bench.begin()
             watch.start()
             _tell(
                 {
@@ -164,17 +174,20 @@ def serve(name: str, folder: Path) -> None:
                     "best_effort_root": groups.be_root,
                 }
             )
-            _obey_input(bench)
+            _obey_input(bench, ended)
         finally:
             watch.stop()
             bench.stop()
 
 
-def _obey_input(bench: Workbench) -> None:
+def _obey_input(bench: Workbench, ended: int) -> None:
     rest = b""
     collected = time.monotonic()
     while True:
-        if select.select([sys.stdin], [], [], COLLECT_S)[0]:
+        readable = select.select([sys.stdin, ended], [], [], COLLECT_S)[0]
+        if ended in readable:
+            return
+        if readable:
             data = os.read(sys.stdin.fileno(), 4096)
             if not data:
                 return
@@ -192,12 +205,10 @@ def main() -> int:
     parser.add_argument("--name", required=True, help="top group; its part after the last '-': pid")
     parser.add_argument("--folder", required=True, type=Path, help="for its files")
     arguments = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _on_signal)
-    try:
-        serve(arguments.name, arguments.folder.resolve())
-    except (_End, BrokenPipeError):
-        return 0
+    ended = _ended_by_signal()
+    # Whoever started us may be gone already, and its pipes with it: an end like any other.
+    with contextlib.suppress(BrokenPipeError):
+        serve(arguments.name, arguments.folder.resolve(), ended)
     return 0
 
 

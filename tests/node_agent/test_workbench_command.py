@@ -165,6 +165,18 @@ def test_the_end_of_its_input_ends_it_and_its_groups(bench: Bench) -> None:
     assert groups() == []
 
 
+@pytest.mark.parametrize("made", [1, 2, 5])
+def test_told_to_end_while_it_makes_its_groups_it_leaves_none(tmp_path: Path, made: int) -> None:
+    real_layout()
+    one = Bench(tmp_path)
+    deadline = time.monotonic() + patient(20)
+    while len(groups()) < min(made, len(detect().mounts())):
+        assert time.monotonic() < deadline
+        assert one.process.poll() is None
+    one.stop()
+    assert groups() == []
+
+
 def test_a_dead_runs_groups_are_removed_by_the_next(tmp_path: Path) -> None:
     real_layout()
     dead = subprocess.Popen([sys.executable, "-c", ""])
