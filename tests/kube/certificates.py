@@ -1,4 +1,4 @@
-"""The cluster's certificates: an authority of its own, servers on loopback, users by name and group.
+"""The cluster's certificates: an authority of its own, servers, users by name and group.
 
 A user is who its certificate says: the common name is the user, the organisation its group.
 Files lie under one folder, the keys readable by their owner only.

@@ -33,6 +33,10 @@ class Cluster:
 
     def __init__(self, folder: Path, programs: Programs) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        lock = lock_folder(folder, LOCK_WITHIN_S)
+        if lock is None:
+            raise KubeError(f"another cluster uses {folder}: stop it, or choose another folder")
+        self._lock = lock
         self.folder = folder
         self._programs = programs
         self._authority = Authority(folder / "certificates")
@@ -42,10 +46,6 @@ class Cluster:
         }
         self._accounts = self._authority.server("accounts").key
         self._scheduling: dict[str, Any] = {}
-        lock = lock_folder(folder, LOCK_WITHIN_S)
-        if lock is None:
-            raise KubeError(f"another cluster uses {folder}: stop it, or choose another folder")
-        self._lock = lock
         self._ports: dict[str, int] = {}
         self.etcd = self._component("etcd", self._etcd_command, self._etcd_ready)
         self.api_server = self._component("api-server", self._api_server_command)

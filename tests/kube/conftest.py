@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from lightkube import ApiError, AsyncClient
 from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Namespace, Node, Pod
+from lightkube.resources.core_v1 import Namespace, Node, Pod, ServiceAccount
 
 from tests.kube import objects, programs
 from tests.kube.cluster import Cluster
@@ -27,9 +27,7 @@ def kube_programs() -> Programs:
 
 
 @pytest.fixture(scope="session")
-def cluster(
-    kube_programs: Programs, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
+def cluster(kube_programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The session's cluster; who harms one of its components starts it again."""
     with Cluster(tmp_path_factory.mktemp("kube"), kube_programs) as own:
         yield own
@@ -50,7 +48,13 @@ async def namespace(client: AsyncClient) -> AsyncIterator[str]:
     """A namespace that no other test uses; its pods are gone when the next test begins."""
     name = f"t{uuid.uuid4().hex[:8]}"
     await client.create(Namespace(metadata=ObjectMeta(name=name)))
-    await objects.account_exists(client, name)
+
+    async def has_account() -> bool:
+        found = await client.get(ServiceAccount, "default", namespace=name)
+        return found.metadata is not None
+
+    # No pod is taken in before the namespace has its default account.
+    await objects.until(has_account, "the default account of a new namespace")
     yield name
     await client.deletecollection(Pod, namespace=name, grace_period=0)
     await client.delete(Namespace, name)

@@ -6,21 +6,23 @@ Times are those of the objects' fields; waiting is for conditions, seen by a wat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import cast
 
 import pytest
-from lightkube import AsyncClient
+from lightkube import ApiError, AsyncClient
 from lightkube.models.core_v1 import Container, NodeSpec, PodSpec, ResourceRequirements
 from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.core_v1 import Node, Pod, ServiceAccount
+from lightkube.resources.core_v1 import Node, Pod
 from lightkube.types import PatchType
 
 from tests.support import patient
 
 WITHIN_S = 10.0
+POLL_S = 0.02
+NOT_YET = (403, 404)  # roles and objects reach the one who asks a moment later
 PODS_A_NODE = 110
 
 
@@ -53,7 +55,10 @@ async def join_node(
 
 
 def new_pod(
-    name: str, namespace: str, asks: Mapping[str, str | int], labels: Mapping[str, str] | None = None
+    name: str,
+    namespace: str,
+    asks: Mapping[str, str | int],
+    labels: Mapping[str, str] | None = None,
 ) -> Pod:
     """A pod of one container that asks for these amounts, and is limited to them."""
     wanted = {resource: str(amount) for resource, amount in asks.items()}
@@ -69,8 +74,8 @@ async def run_pod(client: AsyncClient, pod: Pod) -> Pod:
     """What a kubelet says of a bound pod whose containers run."""
     name, namespace = _names(pod)
     status = {"phase": "Running", "conditions": [condition("Ready"), condition("ContainersReady")]}
-    said = await client.patch(Pod.Status, name, {"status": status}, namespace=namespace)
-    return Pod.from_dict(said.to_dict())
+    await client.patch(Pod.Status, name, {"status": status}, namespace=namespace)
+    return await client.get(Pod, name, namespace=namespace)
 
 
 async def bury_pod(client: AsyncClient, pod: Pod) -> None:
@@ -103,17 +108,23 @@ async def pod_becomes(
     pytest.fail(f"the watch of {namespace}/{name} ended; it is {last}")
 
 
-async def account_exists(client: AsyncClient, namespace: str) -> None:
-    """Wait for a new namespace's default account: no pod is taken in before it is there."""
-    watch = client.watch(
-        ServiceAccount, namespace=namespace, fields={"metadata.name": "default"}
-    )
-    async with (
-        asyncio.timeout(patient(WITHIN_S)),
-        aclosing(cast("AsyncGenerator[tuple[str, ServiceAccount]]", watch)) as seen,
-    ):
-        async for _ in seen:
-            return
+async def until(true: Callable[[], Awaitable[bool]], what: str, within_s: float = WITHIN_S) -> None:
+    """Ask until the answer is yes; a refusal (403) or an object that is not there (404) is a no."""
+    try:
+        async with asyncio.timeout(patient(within_s)):
+            while not await _says_yes(true):  # noqa: ASYNC110 - the answer is the API server's
+                await asyncio.sleep(POLL_S)
+    except TimeoutError:
+        pytest.fail(f"not within {within_s} s: {what}")
+
+
+async def _says_yes(true: Callable[[], Awaitable[bool]]) -> bool:
+    try:
+        return await true()
+    except ApiError as error:
+        if error.status.code not in NOT_YET:
+            raise
+        return False
 
 
 def is_bound(pod: Pod) -> bool:

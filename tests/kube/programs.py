@@ -1,7 +1,7 @@
-"""The cluster's programs: Kubernetes' built once from the Go module proxy, and Debian's etcd.
+"""The cluster's programs: Kubernetes' and the etcd it is released with, from the Go module proxy.
 
-`make kube` runs `python -m tests.kube.programs`, which builds and says how far it is; tests only ask
-(`find`). What is built lies in a cache folder named after its version and a digest of go.mod,
+`make kube` runs `python -m tests.kube.programs`, which builds and says how far it is; tests only
+ask (`find`). What is built lies in a cache folder named after its version and a digest of go.mod,
 go.sum, the flags and the Go that built it. A folder of that name is always whole.
 """
 
@@ -24,6 +24,7 @@ from tests.kube.errors import KubeError, MissingError
 
 MODULE = Path(__file__).with_name("go")
 SAY_EVERY_S = 20.0
+ETCD = "go.etcd.io/etcd/server/v3"
 VERSION_PACKAGE = "k8s.io/component-base/version"
 # No C compiler, no symbols (half the size), nothing but what go.sum pins.
 ENVIRONMENT = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off"}
@@ -35,8 +36,11 @@ Say = Callable[[str], None]
 class Programs:
     """Where the programs are."""
 
-    etcd: Path
     folder: Path
+
+    @property
+    def etcd(self) -> Path:
+        return self.folder / "etcd"
 
     @property
     def api_server(self) -> Path:
@@ -53,19 +57,21 @@ class Programs:
 
 def find() -> Programs:
     """The programs of this machine. Raises MissingError."""
-    etcd = shutil.which("etcd")
-    if etcd is None:
-        raise MissingError("there is no 'etcd' on PATH (Debian: apt-get install etcd-server)")
     folder = cache_folder(go_version())
     if not folder.is_dir():
         raise MissingError(f"Kubernetes {kubernetes_version()} is not built here: run 'make kube'")
-    return Programs(Path(etcd), folder)
+    return Programs(folder)
 
 
 def tools() -> list[str]:
     """The import paths that go.mod names as tools."""
     block = re.search(r"^tool \((.*?)^\)", _go_mod(), re.MULTILINE | re.DOTALL)
     return [] if block is None else block.group(1).split()
+
+
+def built_as(tool: str) -> str:
+    """The file that `go build` makes of an import path: its last part that is no version."""
+    return next(part for part in reversed(tool.split("/")) if not re.fullmatch(r"v\d+", part))
 
 
 def kubernetes_version() -> str:
@@ -149,9 +155,10 @@ def _compile(target: Path, packages: int, say: Say) -> None:
                 told = now
                 minutes = (now - began) / 60
                 say(f"{compiled} of at most {packages} packages compiled, {minutes:.1f} min")
-    missing = [tool for tool in tools() if not (target / Path(tool).name).is_file()]
+    missing = [tool for tool in tools() if not (target / built_as(tool)).is_file()]
     if go.returncode != 0 or missing:
         raise KubeError(f"Go could not build {', '.join(missing) or 'Kubernetes'}: {_last(said)}")
+    (target / built_as(ETCD)).rename(target / "etcd")
     say(f"built in {(time.monotonic() - began) / 60:.1f} min")
 
 
@@ -200,7 +207,6 @@ def main() -> int:
 
     try:
         folder = build(say)
-        find()
     except KubeError as error:
         say(str(error))
         return 1

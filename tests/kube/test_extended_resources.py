@@ -1,4 +1,4 @@
-"""Extended resources on a real node object: patched by the client, believed by the real scheduler."""
+"""Extended resources of a node: patched by the client, believed by the real scheduler."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ async def lend(client: AsyncClient, node: str, cpu_milli: int, memory_bytes: int
     """Patch what a node lends, and nothing else of it."""
     lent = {BATCH_CPU: str(cpu_milli), BATCH_MEMORY: str(memory_bytes)}
     said = {"status": {"capacity": lent, "allocatable": lent}}
-    return Node.from_dict(
-        (await client.patch(Node.Status, node, said, patch_type=PatchType.MERGE)).to_dict()
-    )
+    await client.patch(Node.Status, node, said, patch_type=PatchType.MERGE)
+    return await client.get(Node, node)
 
 
 async def place(client: AsyncClient, namespace: str, name: str, cpu_milli: int) -> Pod:
@@ -78,7 +77,7 @@ async def test_an_applied_status_owns_our_keys_only(client: AsyncClient, nodes: 
     assert applied.metadata is not None
     owned = [one for one in applied.metadata.managedFields or [] if one.manager == "slackwater"]
     assert [one.subresource for one in owned] == ["status"]
-    keys = {f"f:{BATCH_CPU}": {}}
+    keys: dict[str, object] = {f"f:{BATCH_CPU}": {}}
     assert owned[0].fieldsV1 == {"f:status": {"f:allocatable": keys, "f:capacity": keys}}
 
 
