@@ -6,8 +6,10 @@ All methods block; the programs die with us. A test that harms a component start
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,7 +26,7 @@ from tests.kube.programs import Programs
 
 ADMIN = ("admin", "system:masters")
 ATTEMPTS = 3  # a free port may be taken by someone else before a program binds it
-ANSWER_WITHIN_S = 5.0
+ANSWER_WITHIN_S = 2.0  # asked again when it was too busy
 LOCK_WITHIN_S = 2.0
 
 
@@ -132,7 +134,9 @@ class Cluster:
     ) -> None:
         self.close()
 
-    def _component(self, name: str, command: Any, ready: Any = None) -> Component:
+    def _component(
+        self, name: str, command: Callable[[], list[str]], ready: Callable[[], bool] | None = None
+    ) -> Component:
         log = self.folder / f"{name}.log"
         return Component(name, command, ready or (lambda: self._answers(name)), log, self._lock)
 
@@ -198,7 +202,7 @@ class Cluster:
             connection.close()
         if answer.status != http.client.OK:
             raise KubeError(f"etcd refuses {path}: {said.decode(errors='replace')}")
-        return yaml.safe_load(said)
+        return json.loads(said)
 
 
 def _says_yes(connection: http.client.HTTPConnection, path: str) -> bool:

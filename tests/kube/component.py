@@ -106,7 +106,7 @@ class Component:
         within = patient(READY_WITHIN_S)
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:
-            if self._ready():
+            if self._ready() and child.running:  # not a stranger on its port
                 return
             if child.wait(POLL_S):
                 raise self._failed(f"ended while starting (exit code {child.exit_code})")

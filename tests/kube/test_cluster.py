@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from lightkube import ApiError, AsyncClient
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap, Node, ServiceAccount
 
+from streams.dev_broker.process import free_port
 from tests.kube import programs
 from tests.kube.cluster import Cluster
 from tests.kube.component import Component
@@ -148,6 +150,20 @@ def test_a_program_that_ends_at_once_is_told_with_its_log(tmp_path: Path) -> Non
         with pytest.raises(KubeError, match=r"exit code 3.*\n +this is why"):
             failing.start()
     assert not failing.alive
+
+
+def test_a_port_that_someone_took_is_given_up(
+    kube_programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        first = iter([stranger.getsockname()[1]])
+        monkeypatch.setattr(
+            "tests.kube.cluster.free_port", lambda host: next(first, None) or free_port(host)
+        )
+        with Cluster(tmp_path / "cluster", kube_programs) as started:
+            assert all(component.alive for component in started.components)
+            said = started.etcd.log.read_text()
+    assert "address already in use" in said
 
 
 def test_a_folder_serves_one_cluster(own: Cluster, kube_programs: Programs) -> None:
