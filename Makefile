@@ -2,11 +2,13 @@
 #   make demo [FOR=60s]          the whole loop on this machine
 #   make test [TESTS=tests/...]  linters, types, import contracts, tests
 #   make test-vm [TESTS=tests/...]  the kernel tests again, on a pure cgroup v2 machine under qemu
+#   make kube                    build the control plane of Kubernetes that tests use (minutes, once)
+#   make test-kube [TESTS=tests/kube/...]  the tests on a real API server and scheduler
 #   make lint                    the first three
 #   make bench NAME=... [ARGS=]  one benchmark; ends with one line of JSON, exit 1 if a goal is missed
 #                                (NAME=reservations also takes TRACES=DIR)
 #   make conformance FILES=...   the peer's vectors
-#   make clean                   remove what the above made here (the jar cache stays)
+#   make clean                   remove what the above made here (what is in ~/.cache stays)
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -19,7 +21,7 @@ FOR ?=
 ARGS ?=
 TRACES ?=
 
-.PHONY: help venv setup demo test test-vm lint bench conformance clean
+.PHONY: help venv setup kube demo test test-kube test-vm lint bench conformance clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -29,6 +31,9 @@ venv:
 
 setup:
 	@.ci/setup venv broker
+
+kube: venv
+	@.ci/setup kube
 
 demo: setup
 	@$(BIN)/slackwater demo $(if $(FOR),--for $(FOR)) $(ARGS)
@@ -41,6 +46,9 @@ lint: venv
 test: setup lint
 	@echo "== pytest"
 	@$(BIN)/python -m pytest --durations=15 $(TESTS) $(ARGS)
+
+test-kube: setup kube
+	@$(BIN)/python -m pytest --durations=5 $(if $(filter-out tests,$(TESTS)),$(TESTS),tests/kube) $(ARGS)
 
 test-vm: setup
 	@.ci/setup vm
