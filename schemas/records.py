@@ -12,6 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from schemas.eviction_report import EvictionOutcome as EvictionOutcome
+from schemas.eviction_report import EvictionReport as EvictionReport
+from schemas.eviction_report import EvictionSource as EvictionSource
 from schemas.facts import BurstWish as BurstWish
 from schemas.facts import CpuTopology as CpuTopology
 from schemas.facts import Int64 as Int64
