@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
-TABLE: tuple[tuple[str, type[Counter | Gauge], str, tuple[str, ...]], ...] = (
+Row = tuple[str, Callable[..., Counter | Gauge | Histogram], str, tuple[str, ...]]
+ANSWERS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+latency = partial(Histogram, buckets=ANSWERS_S)
+"""A histogram of seconds, fine where answers to a scheduler should lie."""
+
+TABLE: tuple[Row, ...] = (
     ("slackwater_bridge_records", Counter, "records read, by topic and fate", ("topic", "fate")),
     ("slackwater_bridge_dead_letters", Counter, "records that could not be used", ("reason",)),
     ("slackwater_bridge_patches", Counter, "patches told to the sink", ("why",)),
@@ -25,24 +31,40 @@ TABLE: tuple[tuple[str, type[Counter | Gauge], str, tuple[str, ...]], ...] = (
     ("slackwater_bridge_lag_records", Gauge, "records between the log's end and what is read", ()),
     ("slackwater_bridge_ready", Gauge, "1: caught up with the log", ()),
 )
+HTTP_TABLE: tuple[Row, ...] = (
+    (
+        "slackwater_bridge_http_answers",
+        Counter,
+        "answers, by path and outcome",
+        ("path", "outcome"),
+    ),
+    ("slackwater_bridge_http_seconds", latency, "from request to answer", ("path",)),
+    ("slackwater_bridge_tls_reads", Counter, "changed TLS files, by whether used", ("fate",)),
+)
+"""Rows of `scheduler_bridge.http`, which answers the extender's and the webhook's questions."""
 
 
 class Metrics:
-    """The table as counters and gauges by short name, in a registry of their own."""
+    """A table as counters, gauges and histograms by short name, in a registry of their own."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: tuple[Row, ...] = TABLE) -> None:
         self.registry = CollectorRegistry()
         self._rows: dict[str, Any] = {
             name.removeprefix("slackwater_bridge_"): kind(
                 name, text, labels, registry=self.registry
             )
-            for name, kind, text, labels in TABLE
+            for name, kind, text, labels in table
         }
 
     def count(self, name: str, *labels: str) -> None:
         """Add one to a counter of the table."""
         row = self._rows[name]
         (row.labels(*labels) if labels else row).inc()
+
+    def observe(self, name: str, value: float, *labels: str) -> None:
+        """Add a value to a histogram of the table."""
+        row = self._rows[name]
+        (row.labels(*labels) if labels else row).observe(value)
 
     def set(self, name: str, value: float) -> None:
         """Set a gauge of the table."""
