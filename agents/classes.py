@@ -17,6 +17,9 @@ from schemas.records import PodFact, PriorityClass, Qos
 ONLINE, BEST_EFFORT, HOST, HIGH, LSE, EVICTABLE, TERMINATING, MID = (1 << i for i in range(8))
 """Bits of a pod's role: exactly one of ONLINE and BEST_EFFORT is set; MID only beside HIGH."""
 
+QOS_LABEL = "koordinator.sh/qosClass"
+PRIORITY_LABEL = "koordinator.sh/priority-class"
+"""Under which labels a Kubernetes pod says its classes."""
 PRIORITY_RANGES: tuple[tuple[int, int, PriorityClass], ...] = (
     (9000, 9999, "prod"),
     (7000, 7999, "mid"),

@@ -12,13 +12,21 @@ from typing import Any
 
 import msgspec
 
+from agents.classes import Classes
+
 OPTED_IN_LABEL = "koordinator.sh/eviction-enabled"
 SUB_PRIORITY_LABEL = "koordinator.sh/priority"
 EVICTION_PRIORITY_ANNOTATION = "koordinator.sh/eviction-priority"
 POLICIES_ANNOTATION = "koordinator.sh/eviction-policy"
+COST_ANNOTATION = "scheduling.koordinator.sh/eviction-cost"
+EVICTABLE_ANNOTATION = "slackwater.io/evictable"
 RECOVERABLE_ANNOTATION = "slackwater.io/recoverable"
 CHECKPOINTED_ANNOTATION = "slackwater.io/checkpointed"
 RETRIES_LEFT_ANNOTATION = "slackwater.io/retries-left"
+
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+SOURCE_ANNOTATION, API = "kubernetes.io/config.source", "api"
+"""A static pod has a mirror in the API, and another source in the kubelet's list."""
 
 FEATURES = ("be_memory", "memory_allocatable", "memory", "be_cpu", "cpu_allocatable", "cpu")
 """What pods call the features that may evict them."""
@@ -38,6 +46,21 @@ _DIGITS_MAX = 40
 """No number of 32 bits is longer, in any base with its prefix."""
 INT32 = range(-(1 << 31), 1 << 31)
 """What the peer takes for such a number."""
+
+
+def may_go(said: Classes, labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """Whether a pod may be evicted at all, by what it says: no static pod, nobody who opted out.
+
+    A pod that merely asks for nothing may be a daemon of the cluster: of best-effort pods only who
+    says so is prey. Opted out by a label or annotation of ours, or by the peer's highest cost.
+    """
+    if MIRROR_ANNOTATION in annotations or annotations.get(SOURCE_ANNOTATION, API) != API:
+        return False
+    if "false" in (annotations.get(EVICTABLE_ANNOTATION), labels.get(EVICTABLE_ANNOTATION)):
+        return False
+    if eviction_priority(annotations.get(COST_ANNOTATION)) == INT32[-1]:
+        return False
+    return said.qos != "BE" or said.qos_raw == "BE" or said.priority_raw in ("batch", "free")
 
 
 def opted_in(label: str | None) -> bool:

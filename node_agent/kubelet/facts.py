@@ -7,29 +7,23 @@ pod whose names cannot be used is left out, an annotation that cannot be read wa
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import NamedTuple
 
 import msgspec
 
-from agents.classes import classify
+from agents.classes import PRIORITY_LABEL, QOS_LABEL, classify
 from agents.eviction import labels as eviction
 from agents.lending.reserved import cpus_of
+from agents.workload import workload_of
 from node_agent.cgroup.names import container_id
 from node_agent.containers import Container
 from node_agent.kubelet import requests, wire
 from schemas.records import BurstWish, PodFact
 
-QOS_LABEL = "koordinator.sh/qosClass"
-PRIORITY_LABEL = "koordinator.sh/priority-class"
 BURST_ANNOTATION = "koordinator.sh/cpuBurst"
 PLACE_ANNOTATION = "scheduling.koordinator.sh/resource-status"
-EVICTABLE_ANNOTATION = "slackwater.io/evictable"
 HASH_ANNOTATION = "kubernetes.io/config.hash"
-SOURCE_ANNOTATION = "kubernetes.io/config.source"
-MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-TEMPLATE_LABEL = "pod-template-hash"
 CONTAINERS_MAX = 256
 """Of one pod, whose groups are looked for; all of them count in its sums."""
 NAME_CHARACTERS = 253
@@ -42,7 +36,6 @@ _BURSTS = {
     "auto": "auto",
 }
 _OVER = ("Succeeded", "Failed")
-_RUN_OF_A_SCHEDULE = re.compile(r"-[0-9]{8,10}\Z")
 
 
 class KubePod(NamedTuple):
@@ -128,10 +121,7 @@ def kube_pod(pod: wire.Pod) -> KubePod:
     )
     sums = ((each.kind, each.requests, each.limits) for each in containers)
     cpus, numa_nodes = _place(notes.get(PLACE_ANNOTATION))
-    static = SOURCE_ANNOTATION in notes and notes[SOURCE_ANNOTATION] != "api"
-    # A pod that merely asks for nothing may be a daemon of the cluster: only who says so is prey.
-    offered = classes.qos_raw == "BE" or classes.priority_raw in ("batch", "free")
-    config = notes.get(HASH_ANNOTATION) or notes.get(MIRROR_ANNOTATION) or ""
+    config = notes.get(HASH_ANNOTATION) or notes.get(eviction.MIRROR_ANNOTATION) or ""
     fact = PodFact(
         uid=about.uid,
         name=about.name,
@@ -141,11 +131,7 @@ def kube_pod(pod: wire.Pod) -> KubePod:
         qos_said=bool(classes.qos_raw),
         priority_class=classes.priority_class,
         priority=classes.priority,
-        evictable=(
-            not static
-            and notes.get(EVICTABLE_ANNOTATION) != "false"
-            and (offered or classes.qos != "BE")
-        ),
+        evictable=eviction.may_go(classes, labels, notes),
         terminating=about.deletionTimestamp is not None,
         numa_nodes=numa_nodes,
         cpus=cpus,
@@ -240,17 +226,10 @@ def _qos_of(pod: wire.Pod) -> str:
 
 def _workload(pod: wire.Pod) -> str:
     """Who made it, the same for all its pods on all nodes and after a rollout."""
-    about, labels = pod.metadata, pod.metadata.labels or {}
+    about = pod.metadata
     owner = next((o for o in about.ownerReferences or [] if o.controller), None)
-    if owner is None or owner.kind == "Node" or not _name(owner.name):
-        name = about.name.removesuffix(f"-{pod.spec.nodeName}")
-    elif owner.kind == "ReplicaSet" and TEMPLATE_LABEL in labels:
-        name = owner.name.removesuffix(f"-{labels[TEMPLATE_LABEL]}")
-    elif owner.kind == "Job":
-        name = _RUN_OF_A_SCHEDULE.sub("", owner.name)
-    else:
-        name = owner.name
-    return f"{about.namespace}/{name}" if about.namespace else name
+    made_by = None if owner is None or not _name(owner.name) else (owner.kind, owner.name)
+    return workload_of(about.namespace, about.name, pod.spec.nodeName, made_by, about.labels or {})
 
 
 def _place(annotation: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:

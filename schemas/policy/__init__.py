@@ -37,7 +37,7 @@ from schemas.policy.layers import (
     reach,
 )
 from schemas.policy.lending import CapacityRule, Margins, MidRule, Peak, Prediction
-from schemas.policy.placement import ElasticQuota, LoadAware, LowNodeLoad
+from schemas.policy.placement import ElasticQuota, LoadAware, LowNodeLoad, Migration
 from schemas.policy.published import Published, published
 from schemas.policy.reading import MAX_POLICY_BYTES, load, parse
 from schemas.policy.rollout import STAGES, PilotExit, Rollout, Stage
@@ -85,6 +85,7 @@ __all__ = [
     "Margins",
     "MemoryQos",
     "MidRule",
+    "Migration",
     "Milli",
     "Ms",
     "Name",

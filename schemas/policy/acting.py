@@ -38,3 +38,4 @@ class Eviction(Part, frozen=True):
     grace_ms: Ms = 10_000  # asked for CPU; then it is killed
     memory_grace_ms: Ms = 0  # asked for memory, which the pod holds until it ends
     api_kill_after_ms: Ms = 0  # handed to the bridge and still there: killed; 0: never
+    api_delete: bool = False  # deleted where no Eviction API is served; never against a budget

@@ -23,7 +23,7 @@ from schemas.policy.isolation import (
 )
 from schemas.policy.lending import CapacityRule, Margins, MidRule, Prediction
 from schemas.policy.partial import Entry, Group, Said, with_partials
-from schemas.policy.placement import ElasticQuota, LoadAware, LowNodeLoad
+from schemas.policy.placement import ElasticQuota, LoadAware, LowNodeLoad, Migration
 from schemas.policy.rollout import Rollout
 from schemas.policy.sections import (
     Blast,
@@ -78,6 +78,7 @@ class Policy(Part, frozen=True):
     system_daemons: SystemDaemons = SystemDaemons()
     load_aware: LoadAware = LoadAware()
     low_node_load: LowNodeLoad = LowNodeLoad()
+    migration: Migration = Migration()
     elastic_quota: ElasticQuota = ElasticQuota()
     rollout: Rollout = Rollout()
     # Nodes left out of co-location: those that carry every label named; none named: no node.

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from schemas.policy.units import Milli, Ms, Part, Percent, Permille
+from schemas.policy.units import Milli, Ms, Part, Percent, Permille, PositiveMs
 
 Weight = Annotated[int, Meta(ge=0, le=100)]
 FactorPercent = Annotated[int, Meta(ge=0, le=1000)]
@@ -61,6 +61,27 @@ class LowNodeLoad(Part, frozen=True):
     consecutive_rounds: Annotated[int, Meta(ge=1, le=1000)] = 5  # hot so often, then once more
     forget_after_ms: Ms = 300_000  # marks of a node that was not hot since
     expire_after_ms: Ms = 180_000
+
+
+class Migration(Part, frozen=True):
+    """Pods of hot nodes are asked to leave, so that they start elsewhere: how many at once.
+
+    Best-effort pods alone; which nodes are hot and which can take says `LowNodeLoad`. A pod counts
+    as on its way until its workload is whole again, at most ``ttl_ms``.
+    """
+
+    enabled: bool = False
+    dry_run: bool = False  # said, not done
+    round_ms: PositiveMs = 60_000  # how often nodes are judged
+    targets_above: Annotated[int, Meta(ge=0, le=100_000)] = 0  # as many targets, or fewer: not yet
+    cpu_weight: Weight = 1  # which hot node comes first
+    memory_weight: Weight = 1
+    per_node: Annotated[int, Meta(ge=1, le=1000)] = 2  # on their way at once
+    per_namespace: Annotated[int, Meta(ge=0, le=100_000)] = 0  # 0: no bound
+    per_workload: Annotated[int, Meta(ge=0, le=100_000)] = 0  # 0: by how many pods it has
+    fleet: Annotated[int, Meta(ge=1, le=100_000)] = 10
+    ttl_ms: PositiveMs = 300_000
+    workload_pause_ms: Ms = 300_000  # in which a workload loses no more than its bound
 
 
 class ElasticQuota(Part, frozen=True):
