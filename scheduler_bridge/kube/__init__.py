@@ -1,0 +1,1 @@
+"""The one place that speaks Kubernetes: connection, errors, mirrors, election, quantities."""
