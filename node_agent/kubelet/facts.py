@@ -229,7 +229,8 @@ def _workload(pod: wire.Pod) -> str:
     about = pod.metadata
     owner = next((o for o in about.ownerReferences or [] if o.controller), None)
     made_by = None if owner is None or not _name(owner.name) else (owner.kind, owner.name)
-    return workload_of(about.namespace, about.name, pod.spec.nodeName, made_by, about.labels or {})
+    place = pod.spec.nodeName or ""
+    return workload_of(about.namespace, about.name, place, made_by, about.labels or {})
 
 
 def _place(annotation: str | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
