@@ -17,7 +17,8 @@ from agents.eviction.node import note_ack
 from agents.log import Output, SideRecord, TickEntry
 from agents.state import Seat, lent_sum
 from agents.table import ABSENT
-from schemas.errors import BadPolicy
+from schemas import ledger
+from schemas.errors import BadPolicy, BadRecord
 from schemas.policy import published
 from schemas.records import (
     FLEET_KEY,
@@ -133,12 +134,17 @@ def _policy(state: PartitionState, record: PolicyRecord, refused: set[str]) -> s
 
 def _ledger(state: PartitionState, key: bytes, record: LedgerEntry | None) -> None:
     """What one scheduler has lent on one node; the newest record holds."""
-    node = key.decode(errors="replace")
-    lent = state.ledger.setdefault(node, {})
-    if record is None:
-        lent.clear()
-    elif record.node != node:
+    try:
+        whose = ledger.parse(key)
+        if record is not None:
+            ledger.check(whose, record)
+    except BadRecord:
         state.counts["key_mismatch"] += 1
+        return
+    lent = state.ledger.setdefault(whose.node, {})
+    if record is None:
+        for name in [whose.scheduler] if whose.scheduler else list(lent):
+            lent.pop(name, None)
     elif max(_lent(record)) <= 0:
         lent.pop(record.scheduler, None)
     elif record.scheduler in lent or len(lent) < SCHEDULERS_KEPT:
@@ -146,8 +152,8 @@ def _ledger(state: PartitionState, key: bytes, record: LedgerEntry | None) -> No
     else:
         state.counts["schedulers_beyond"] += 1
     if not lent:
-        del state.ledger[node]
-    seat = state.seats.get(key)
+        del state.ledger[whose.node]
+    seat = state.seats.get(whose.node.encode())
     if seat is not None:
         state.nodes["lent"][seat.row] = lent_sum(lent.values())
 

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.structs import RecordMetadata
 
 from schemas.codec import Headers
+from schemas.ledger import home
 
 MAX_BYTES = 8 << 20
 MAX_PARCELS = 4096
@@ -27,6 +29,7 @@ LINGER_MS = 5
 REQUEST_TIMEOUT_MS = 10_000
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 STOP_S = 2.0
+_BY_KEY = DefaultPartitioner()
 APPEND_TIME = 1  # the timestamp type of a topic whose broker stamps records
 
 log = logging.getLogger(__name__)
@@ -134,6 +137,7 @@ class Outbox:
                 client_id=self._client_id,
                 acks="all",
                 enable_idempotence=True,
+                partitioner=at_home,
                 linger_ms=LINGER_MS,
                 request_timeout_ms=REQUEST_TIMEOUT_MS,
             )
@@ -202,6 +206,11 @@ class Outbox:
             sending = asyncio.get_running_loop().create_future()
             sending.set_result(None)
         return sending
+
+
+def at_home(key: bytes, every: list[int], available: list[int]) -> int:
+    """The partition of the node that a key names, also where more follows its name."""
+    return int(_BY_KEY(home(key), every, available))
 
 
 async def stop_client(client: AIOKafkaProducer | AIOKafkaConsumer) -> None:

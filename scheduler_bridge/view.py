@@ -6,16 +6,15 @@ partitions and as often as it likes: older or equal records never win.
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Literal
 
 from scheduler_bridge.reconcile import Amount, Desired
-from schemas import codec
+from schemas import codec, ledger
 from schemas.errors import BadRecord
 from schemas.records import Capacity, LedgerEntry
 
 Folded = Literal["new", "old", "removed"]
 MAX_AMOUNT = 2**63 - 1
-R = TypeVar("R", Capacity, LedgerEntry)
 
 
 class View:
@@ -63,24 +62,31 @@ class View:
         return "new"
 
     def fold_ledger(self, key: bytes | None, raw: bytes | None) -> Folded:
-        """Take one record of ``ledger``: absolute for its node and scheduler. Raises BadRecord."""
+        """Take one record of ``ledger``: what a scheduler holds on a node. Raises BadRecord."""
+        if ledger.kind_of(key) is not LedgerEntry:
+            return "old"
+        whose = ledger.parse(key)
+        shares = self._shares.setdefault(whose.node, {})
         if raw is None:
-            node = _text(key)
-            self._shares.pop(node, None)
-            self.lent.pop(node, None)
+            for name in [whose.scheduler] if whose.scheduler else list(shares):
+                shares.pop(name, None)
+        else:
+            entry = codec.decode(LedgerEntry, raw)
+            ledger.check(whose, entry)
+            _in_range(
+                cpu_milli=entry.cpu_milli, memory_bytes=entry.memory_bytes,
+                mid_cpu_milli=entry.mid_cpu_milli, mid_memory_bytes=entry.mid_memory_bytes,
+            )  # fmt: skip
+            shares[entry.scheduler] = Amount(
+                entry.cpu_milli, entry.memory_bytes, entry.mid_cpu_milli, entry.mid_memory_bytes
+            )
+        if not shares:
+            del self._shares[whose.node]
+            self.lent.pop(whose.node, None)
             return "removed"
-        entry = _checked(codec.decode(LedgerEntry, raw), key)
-        _in_range(
-            cpu_milli=entry.cpu_milli, memory_bytes=entry.memory_bytes,
-            mid_cpu_milli=entry.mid_cpu_milli, mid_memory_bytes=entry.mid_memory_bytes,
-        )  # fmt: skip
-        shares = self._shares.setdefault(entry.node, {})
-        shares[entry.scheduler] = Amount(
-            entry.cpu_milli, entry.memory_bytes, entry.mid_cpu_milli, entry.mid_memory_bytes
-        )
         every = zip(*(share.each() for share in shares.values()), strict=True)
-        self.lent[entry.node] = Amount(*map(sum, every))
-        return "new"
+        self.lent[whose.node] = Amount(*map(sum, every))
+        return "new" if raw is not None else "removed"
 
     def _remove(self, node: str) -> Folded:
         """The capacity record was deleted: withdraw as if it were stale, at once."""
@@ -93,7 +99,7 @@ class View:
         return "removed"
 
 
-def _checked(record: R, key: bytes | None) -> R:
+def _checked(record: Capacity, key: bytes | None) -> Capacity:
     if key is None or record.node.encode() != key:
         raise BadRecord("key_mismatch", f"key {key!r}, node {record.node[:64]!r}")
     return record

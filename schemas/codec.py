@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import orjson
 
-from schemas import packed
+from schemas import ledger, packed
 from schemas.errors import BadRecord
 from schemas.names import NODE_NAME
 from schemas.records import (
@@ -113,6 +113,8 @@ def kind_of(topic: str, key: bytes | None, enc: bytes = ENC_JSON) -> type[Any] |
             INSTALLATION_KEY: Installation,
         }
         return by_key.get(key, PartitionHealth)
+    if topic == "ledger":
+        return ledger.kind_of(key)
     if topic == "samples":
         return Tick if enc == ENC_TICK else NodeSample
     if topic == "commands" and key == LEASE_KEY:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from schemas import records
+from schemas import ledger_records, records
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -148,12 +148,17 @@ TOPICS: tuple[Topic, ...] = (
     ),
     Topic(
         "ledger",
-        "node",
-        (records.LedgerEntry,),
+        "node/scheduler; claims: node/scheduler/claim and /answer; ~reign",
+        (
+            records.LedgerEntry,
+            ledger_records.LedgerClaim,
+            ledger_records.LedgerGrant,
+            ledger_records.LedgerReign,
+        ),
         ("scheduler", "bridge"),
-        ("worker",),
+        ("worker", "bridge", "scheduler"),
         6 * HOUR_MS,
-        "What schedulers have lent, by whom.",
+        "What is lent to whom, claims and answers; in the partition of the node.",
         compacted=True,
         side=True,
     ),

@@ -16,6 +16,7 @@ from node_agent.simulate.model import Model
 from node_agent.simulate.sampler import Sampler
 from node_agent.simulate.scheduler import Scheduler, Task
 from node_agent.simulate.trace import IntArray, Trace
+from schemas.ledger import entry_key
 from schemas.records import Inventory, PodFact
 
 Said = tuple[str, str, Any]
@@ -64,7 +65,7 @@ class World:
         for row in self._changed(self._new_pods, rows):
             out.insert(0, ("inventory", self.fleet.names[row], self.inventory(row)))
         lent = self._changed(self._new_ledger, rows)
-        return out + [("ledger", self.fleet.names[row], self.scheduler.entry(row)) for row in lent]
+        return out + [self._entry(row) for row in lent]
 
     def evict(self, row: int, uid: str, mono_us: int) -> list[Said]:
         """The pod's processes are gone at once, its slot and its loan after `GRACE_US`."""
@@ -101,14 +102,15 @@ class World:
             done = int(self.model.done_us[row, slot])
             out.append(("jobs", task.id, task.job("", "queued", done)))
             self._new_ledger.add(row)
-        out += [
-            ("ledger", self.fleet.names[row], self.scheduler.entry(row))
-            for row in sorted(self._new_ledger)
-        ]
+        out += [self._entry(row) for row in sorted(self._new_ledger)]
         self._new_ledger.clear()
         for row, name in enumerate(self.fleet.names):
             out.append(("inventory", name, replace(self.inventory(row), pods=(), removed=True)))
         return out
+
+    def _entry(self, row: int) -> Said:
+        entry = self.scheduler.entry(row)
+        return "ledger", entry_key(entry.node, entry.scheduler).decode(), entry
 
     def _changed(self, marked: set[int], rows: slice) -> list[int]:
         """Take the marked rows of a slice; a changed pod set gets its next revision."""

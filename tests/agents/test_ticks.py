@@ -181,6 +181,19 @@ def test_the_ledger_outlives_the_row_and_sums_schedulers() -> None:
     assert world.state.ledger == {}
 
 
+def test_the_ledger_has_a_key_a_scheduler_and_its_tombstone_frees_that_share_alone() -> None:
+    world = World(WARM)
+    world.know(Node())
+    for name, milli in (("yarn", 500), ("k8s", 700)):
+        entry = LedgerEntry("n0", name, milli, GIB)
+        world.tick(1000, ("ledger", PARTITION, f"n0/{name}".encode(), entry))
+    assert world.state.ledger == {"n0": {"yarn": (500, GIB, 0, 0), "k8s": (700, GIB, 0, 0)}}
+    world.tick(1000, ("ledger", PARTITION, b"n0/yarn", None))
+    assert world.value(Node(), "lent") == [700, GIB, 0, 0]
+    world.tick(1000, ("ledger", PARTITION, b"n0/yarn", LedgerEntry("n0", "k8s", 1, 1)))
+    assert world.state.counts["key_mismatch"] == 1
+
+
 def test_a_record_that_speaks_for_another_node_than_its_key_is_ignored() -> None:
     world = World(WARM)
     world.tick(

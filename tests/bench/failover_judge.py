@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from schemas.ledger import parse
 from schemas.records import LEASE_KEY
 from schemas.topics import full_name
 from streams import topic_reader
@@ -110,7 +111,7 @@ def judge_hold(
     lent: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for entry in ledger:
         if entry.value is not None:
-            lent[entry.key.decode()].append(
+            lent[parse(entry.key).node].append(
                 (entry.timestamp, orjson.loads(entry.value)["cpu_milli"])
             )
     before: dict[str, int] = {}

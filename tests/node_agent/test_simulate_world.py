@@ -151,7 +151,7 @@ def test_farewell_lends_nothing_and_the_nodes_leave() -> None:
     live(world, 5)
     said = world.farewell()
     newest = {key: record for topic, key, record in said if topic == "ledger"}
-    assert set(newest) == set(world.fleet.names)
+    assert set(newest) == {f"{name}/simulated" for name in world.fleet.names}
     assert all(entry.cpu_milli == 0 and not entry.pods for entry in newest.values())
     left = [record for topic, _, record in said if topic == "inventory"]
     assert len(left) == NODES
@@ -180,9 +180,9 @@ def test_the_books_add_up_whatever_happens(seed: int, data: st.DataObject) -> No
         after = world.scheduler.lent_milli
         grew = np.flatnonzero(after > before)
         assert all(after[at] <= world.scheduler._offer_milli[at] for at in grew)
-        for _, key, record in said:
+        for _, _, record in said:
             if isinstance(record, LedgerEntry):
-                assert record == world.scheduler.entry(world.fleet.names.index(key))
+                assert record == world.scheduler.entry(world.fleet.names.index(record.node))
 
 
 def test_the_same_seed_says_the_same() -> None:
@@ -195,5 +195,6 @@ def test_a_slice_touches_only_its_rows(rows: slice) -> None:
     world = build()
     world.settle(ALL, SECOND_US)
     world.step(rows, 2 * SECOND_US, 1.0)
-    keys = {k for t, k, _ in world.settle(rows, 3 * SECOND_US) if t in ("inventory", "ledger")}
+    said = world.settle(rows, 3 * SECOND_US)
+    keys = {r.node for topic, _, r in said if topic in ("inventory", "ledger")}
     assert keys <= set(world.fleet.names[rows])

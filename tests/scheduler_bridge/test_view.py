@@ -13,6 +13,7 @@ from scheduler_bridge.reconcile import Amount
 from scheduler_bridge.view import View
 from schemas import codec
 from schemas.errors import BadRecord
+from schemas.ledger import entry_key
 from schemas.records import Capacity, Cause, LedgerEntry
 
 
@@ -47,8 +48,20 @@ def test_lent_is_the_sum_over_schedulers_and_absolute() -> None:
     view = View()
     for scheduler, cpu in (("kube", 1000), ("yarn", 500), ("kube", 300)):
         entry = LedgerEntry("n", scheduler, cpu, cpu << 20)
-        view.fold_ledger(b"n", codec.encode(entry))
+        view.fold_ledger(entry_key("n", scheduler), codec.encode(entry))
     assert view.lent["n"] == Amount(800, 800 << 20)
+    view.fold_ledger(b"n/kube", None)
+    assert view.lent["n"] == Amount(500, 500 << 20)
+    view.fold_ledger(b"n/yarn", None)
+    assert view.lent == {}
+
+
+def test_a_key_of_before_counts_and_its_tombstone_gives_all_back() -> None:
+    view = View()
+    view.fold_ledger(b"n", codec.encode(LedgerEntry("n", "kube", 1000, 1)))
+    view.fold_ledger(b"n/yarn", codec.encode(LedgerEntry("n", "yarn", 500, 1)))
+    view.fold_ledger(b"n/kube", codec.encode(LedgerEntry("n", "kube", 200, 1)))
+    assert view.lent["n"] == Amount(700, 2)
     view.fold_ledger(b"n", None)
     assert view.lent == {}
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from schemas import codec, packed
 from schemas.columns import COLUMNS, FAST_POD_COLUMNS, SLOW_POD_COLUMNS
+from schemas.ledger_records import LedgerClaim, LedgerGrant, LedgerReign
 from schemas.records import (
     Ack,
     Capacity,
@@ -187,6 +188,22 @@ EXAMPLES: tuple[Any, ...] = (
         until_log_ms=1_790_000_160_000,
     ),
     LedgerEntry("node-0001", "kubernetes", 8_000, 2**34, 500, 0, ("batch/etl-9",), 1_000, 2**30),
+    LedgerClaim("node-0001", "yarn", "share", 30_000, 4_000, 2**33),
+    LedgerGrant(
+        "node-0001",
+        "yarn",
+        "share",
+        False,
+        "no_room",
+        7,
+        4711,
+        1_790_000_130_000,
+        2_000,
+        2**32,
+        lendable_cpu_milli=9_000,
+        lendable_memory_bytes=2**35,
+    ),
+    LedgerReign(7, "bridge-0"),
     Sli("web", "node-0001", 10_000, 1_900, 8_700, 41_233, 2),
     Job("etl-9", "node-0001", "suppressed", 412, 9_000_000_000, 1, recoverable=False),
     PolicyRecord("default", 3, "deac2d420b5cb107", "name: default\n", "ana", "first pilot"),

@@ -242,6 +242,9 @@ def test_every_kind_of_every_topic_can_be_read() -> None:
         "Installation": INSTALLATION_KEY,
         "PartitionHealth": b"partition/3",
         "Lease": LEASE_KEY,
+        "LedgerClaim": b"node-0001/yarn/share",
+        "LedgerGrant": b"node-0001/yarn/share/answer",
+        "LedgerReign": b"~reign",
     }
     by_kind = {type(example): example for example in EXAMPLES}
     for topic in TOPICS:
