@@ -18,6 +18,7 @@ from node_agent.drill.steps import Step
 from node_agent.workbench.groups import remove
 from node_agent.workbench.worker import Worker
 from tests.node_agent.kernel import real_layout
+from tests.support import patient
 
 pytestmark = pytest.mark.kernel
 STEPS = ["stage", "raise", "idle", "suppress", "evict", "memory", "oom", "give back"]
@@ -57,7 +58,7 @@ def dead_pid() -> int:
 def test_every_step_goes_as_it_must_and_nothing_is_left() -> None:
     real_layout()
     running = started("--json")
-    out, err = running.communicate(timeout=120)
+    out, err = running.communicate(timeout=patient(120))
     assert out, (running.returncode, err)
     said = orjson.loads(out)
     assert (running.returncode, err, said["ok"]) == (0, "", True), said
@@ -80,7 +81,7 @@ def test_below_a_group_that_is_named() -> None:
         running = started("--under", home)
         told(running, "suppress")
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=patient(60))
         assert (running.returncode, err) == (130, ""), out
         for mount in layout.mounts():
             assert not [path for path in Path(mount, home).iterdir() if path.is_dir()]
@@ -95,7 +96,7 @@ def test_told_to_end_it_takes_everything_away(step: str, number: int) -> None:
     running = started()
     told(running, step)
     running.send_signal(number)
-    _, err = running.communicate(timeout=60)
+    _, err = running.communicate(timeout=patient(60))
     assert running.returncode in (1, 130)
     assert err == ""
     assert nothing_left(running.pid)
@@ -109,11 +110,11 @@ def test_what_a_killed_drill_left_goes_with_the_next_one_or_release_all(
     running = started()
     told(running, "suppress")
     running.kill()
-    running.communicate(timeout=30)
+    running.communicate(timeout=patient(30))
     assert not nothing_left(running.pid)
     if who == "drill":
         after = started("--json")
-        told_by = orjson.loads(after.communicate(timeout=120)[0])
+        told_by = orjson.loads(after.communicate(timeout=patient(120))[0])
         assert told_by["cleared"] == [place.name(running.pid, None)]
         assert told_by["ok"]
     else:
@@ -152,7 +153,7 @@ def test_one_drill_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
         assert "another drill is at it" in capsys.readouterr().err
     finally:
         running.send_signal(signal.SIGINT)
-        running.communicate(timeout=60)
+        running.communicate(timeout=patient(60))
     assert nothing_left(running.pid)
 
 
