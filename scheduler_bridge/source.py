@@ -1,6 +1,7 @@
-"""Reads every partition of ``capacity`` and ``ledger`` without a group, from the beginning.
+"""Reads every partition of some topics without a group, from the beginning or from a time on.
 
-The loop asks it for records; a broker that is away is waited for, never an end of the process.
+The loop (``capacity`` and ``ledger``) and the evictor (topics of its own) have one each and ask it
+for records; a broker that is away is waited for, never an end of the process.
 Undecodable records become dead letters, written by a producer that is only started for the first.
 """
 
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -27,12 +29,23 @@ LETTERS_WAITING = 1000
 
 
 class Source:
-    """A groupless consumer of `TOPICS`; `caught_up` once the ends seen at the start are passed."""
+    """A groupless consumer; `caught_up` once the ends seen at the start are passed.
 
-    def __init__(self, brokers: str, prefix: str, retry_max_s: float) -> None:
+    ``since_s``: topics of which only what is younger by the broker's clock is read.
+    """
+
+    def __init__(
+        self,
+        brokers: str,
+        prefix: str,
+        retry_max_s: float,
+        topics: Iterable[str] = TOPICS,
+        since_s: Mapping[str, int] | None = None,
+    ) -> None:
         self._brokers = brokers
         self._retry_max_s = retry_max_s
-        self._names = {full_name(prefix, topic): topic for topic in TOPICS}
+        self._names = {full_name(prefix, topic): topic for topic in topics}
+        self._since_s = {full_name(prefix, topic): s for topic, s in (since_s or {}).items()}
         self._letters_to = full_name(prefix, "dead-letters")
         self._consumer: Any = None
         self._ends: dict[Any, int] = {}
@@ -133,6 +146,13 @@ class Source:
         await consumer.seek_to_beginning(*parts)
         self._ends = await consumer.end_offsets(parts)
         self._at = dict.fromkeys(parts, 0)
+        now_ms = time.time_ns() // 1_000_000
+        young = {
+            tp: now_ms - self._since_s[tp.topic] * 1000 for tp in parts if tp.topic in self._since_s
+        }
+        for tp, found in (await consumer.offsets_for_times(young) if young else {}).items():
+            self._at[tp] = self._ends[tp] if found is None else found.offset
+            consumer.seek(tp, self._at[tp])
 
     async def _partitions(self) -> list[TopicPartition]:
         """Every partition of our topics. Raises KafkaError when one is not there."""

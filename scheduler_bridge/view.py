@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from scheduler_bridge.log_clock import LogClock
 from scheduler_bridge.reconcile import Amount, Desired
 from schemas import codec, ledger
 from schemas.errors import BadRecord
@@ -24,20 +25,8 @@ class View:
         self.desired: dict[str, Desired] = {}
         self.lent: dict[str, Amount] = {}
         self._shares: dict[str, dict[str, Amount]] = {}
-        self._newest_log_ms = 0
-        self._newest_mono_ms = 0
-
-    def now_ms(self, mono_ms: int) -> int:
-        """Log time now: the newest record's broker time and what has passed since, by our clock.
-
-        A wall clock that lies changes nothing; while every partition is silent time still goes on.
-        """
-        return self._newest_log_ms + max(0, mono_ms - self._newest_mono_ms)
-
-    def saw(self, log_ms: int, mono_ms: int) -> None:
-        """A record of broker time ``log_ms`` was read at ``mono_ms``; log time never goes back."""
-        if log_ms >= self.now_ms(mono_ms):
-            self._newest_log_ms, self._newest_mono_ms = log_ms, mono_ms
+        self._clock = LogClock()
+        self.now_ms, self.saw = self._clock.now_ms, self._clock.saw
 
     def fold_capacity(self, key: bytes | None, raw: bytes | None, log_ms: int) -> Folded:
         """Take one record of ``capacity``. Raises BadRecord."""
