@@ -15,6 +15,7 @@ import msgspec
 from agents.classes import PRIORITY_LABEL, QOS_LABEL, classify
 from agents.eviction import labels as eviction
 from agents.lending.reserved import cpus_of
+from agents.pod_requests import kubernetes_qos
 from agents.workload import workload_of
 from node_agent.cgroup.names import container_id
 from node_agent.containers import Container
@@ -210,18 +211,13 @@ def _qos_of(pod: wire.Pod) -> str:
     each = [spec.resources or wire.Asked() for spec in every]
     if pod.spec.resources is not None:
         each = [pod.spec.resources]
-    anything, whole = False, True
+    pairs: list[tuple[int, int]] = []
     for asked in each:
         limits = requests.amounts(asked.limits)
         said = requests.amounts({**(asked.limits or {}), **(asked.requests or {})})
-        for request, limit in (
-            (said.cpu_milli, limits.cpu_milli), (said.memory_bytes, limits.memory_bytes),
-        ):  # fmt: skip
-            anything |= request > 0 or limit > 0
-            whole &= limit > 0 and request == limit
-    if not anything:
-        return "BestEffort"
-    return "Guaranteed" if whole else "Burstable"
+        pairs.append((said.cpu_milli, limits.cpu_milli))
+        pairs.append((said.memory_bytes, limits.memory_bytes))
+    return kubernetes_qos(pairs)
 
 
 def _workload(pod: wire.Pod) -> str:

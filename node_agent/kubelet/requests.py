@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from agents.pod_requests import pod_request
 from node_agent.containers import UNSAID, Amounts, Kind
 from node_agent.kubelet import quantity, wire
 from node_agent.kubelet.wire import Asked, ContainerSpec, Pod, Resources
@@ -87,7 +88,7 @@ def of_pod(
         ]
         allowed = [_first(limits, fields) for kind, _, limits in each if kind != "init"]
         extra = max(_first(overhead, fields), 0)
-        request, limit = _request(asked), UNSAID
+        request, limit = pod_request(asked), UNSAID
         if allowed and UNSAID not in allowed:
             limit = sum(allowed) + extra
         request = _or(_first(amounts(whole.requests), fields), request) + extra
@@ -97,17 +98,6 @@ def of_pod(
         found[f"{name}_request_{unit}"] = min(request, quantity.LARGEST)
         found[f"{name}_limit_{unit}"] = min(limit, quantity.LARGEST)
     return found
-
-
-def _request(asked: list[tuple[Kind, int]]) -> int:
-    """The larger of what runs for good and of what runs while it is prepared."""
-    running, dearest = 0, 0
-    for kind, amount in asked:
-        if kind == "init":
-            dearest = max(dearest, running + max(amount, 0))
-        else:
-            running += max(amount, 0)
-    return max(running, dearest)
 
 
 def _fields(resource: str, priority_class: PriorityClass) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """A policy out of YAML, strictly: an unknown key, a wrong type, a value out of range is refused.
 
-Called through `schemas.policy.parse`; a refusal names the source, the key and what is allowed.
+Called through `schemas.policy.parse`, and by the bridge's admission for a document of its own; a
+refusal names the source, the key and what is allowed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def parse(text: str | bytes, source: str) -> Policy:
 
 def of_document(document: Any, source: str) -> Policy:
     """The policy of a document that `load` gave. Raises BadPolicy."""
-    policy: Policy = _convert(document, Policy, source)
+    policy: Policy = convert(document, Policy, source)
     check(policy, source)
     check_entries(policy, source)
     return policy
@@ -42,12 +43,12 @@ def of_document(document: Any, source: str) -> Policy:
 
 def check_keys(document: Any, source: str) -> None:
     """Each key of a document by itself, as of a part of a policy. Raises BadPolicy."""
-    _convert(document, Policy, source)
+    convert(document, Policy, source)
 
 
 def said_by_node(document: Any, source: str) -> Changes:
     """What a node says for itself: partial sections of those it may change. Raises BadPolicy."""
-    return changes_of(_convert(document, NodeSaid, source), BY_NODE)
+    return changes_of(convert(document, NodeSaid, source), BY_NODE)
 
 
 def load(text: str | bytes, source: str) -> Any:
@@ -66,7 +67,8 @@ def load(text: str | bytes, source: str) -> Any:
     return document
 
 
-def _convert(document: Any, kind: Any, source: str) -> Any:
+def convert(document: Any, kind: Any, source: str) -> Any:
+    """A document as ``kind``, a `Part`, strictly. Raises BadPolicy naming the first bad key."""
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
