@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
+
+from node_agent.health import Health
 
 if TYPE_CHECKING:
     from node_agent.loop import NodeAgent
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["counter", "gauge"]
 PATIENCE_S = 2.0
+PLAIN = ("Content-Type", "text/plain")
 Samples = list[tuple[tuple[str, ...], float]]
 
 
@@ -286,13 +290,28 @@ class _Handler(WSGIRequestHandler):
 
 
 def serve(agent: NodeAgent, host: str, port: int) -> int:
-    """Answer /metrics, one scrape after the other, from one thread; the port.
+    """Answer /metrics, /healthz and /readyz, one after the other, from one thread; the port.
 
     However many connect, the agent gets no further thread and no further memory. Raises OSError
     when the port is taken.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Exporter(agent))
-    server = make_server(host, port, make_wsgi_app(registry), handler_class=_Handler)
+    health = Health(agent)
+    checks = {"/healthz": health.alive, "/readyz": health.ready}
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path in checks:
+            wrong = checks[path]()
+            start("503 Service Unavailable" if wrong else "200 OK", [PLAIN])
+            return [f"{wrong or 'ok'}\n".encode()]
+        if path != "/metrics":
+            start("404 Not Found", [PLAIN])
+            return [b"try /metrics, /healthz or /readyz\n"]
+        start("200 OK", [("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)])
+        return [generate_latest(registry)]
+
+    server = make_server(host, port, answer, handler_class=_Handler)
     Thread(target=server.serve_forever, daemon=True, name="metrics").start()
     return server.server_port

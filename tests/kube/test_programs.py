@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube import programs
+from tests.kube import go_module, programs
 from tests.kube.errors import KubeError, MissingError
 from tests.kube.programs import Programs
 
@@ -67,8 +67,8 @@ def test_every_module_is_pinned_by_its_sum() -> None:
 def test_the_programs_are_those_that_the_cluster_runs() -> None:
     where = Programs(Path("/made"))
     run = {where.etcd, where.api_server, where.controller_manager, where.scheduler}
-    built = {programs.built_as(tool) for tool in programs.tools()}
-    assert {path.name for path in run} == built - {programs.built_as(programs.ETCD)} | {"etcd"}
+    built = {go_module.built_as(tool) for tool in programs.tools()}
+    assert {path.name for path in run} == built - {go_module.built_as(programs.ETCD)} | {"etcd"}
 
 
 def test_another_go_or_another_pin_is_another_folder(
