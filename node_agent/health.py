@@ -24,7 +24,7 @@ class Health:
         self._sweeps, self._grew_s = -1, 0.0
 
     def alive(self) -> str:
-        """ "" or what is wrong: no sweep for `STILL_S`."""
+        """Empty, or what is wrong: no sweep for `STILL_S`."""
         sweeps, now_s = self._agent.sampler.stats.sweeps, self._now_s()
         if sweeps != self._sweeps:
             self._sweeps, self._grew_s = sweeps, now_s
@@ -32,7 +32,7 @@ class Health:
         return f"no sweep for {still_s:.0f} s" if still_s > STILL_S else ""
 
     def ready(self) -> str:
-        """ "" or what is wrong: it must have measured, and a broker must take what it measured."""
+        """Empty, or what is wrong: it has not measured, or no broker takes what it measured."""
         if not self._agent.sampler.stats.sweeps:
             return "no sweep yet"
         return self.alive() or ("" if self._agent.outbox.connected else "no broker")

@@ -14,8 +14,8 @@ import typer
 import yaml
 
 from schemas import policy
-from streams.cli import found, load
 from streams.dev_broker.jars import kafka_version
+from tests.command_line import parse
 
 SCHEMA = "check_jsonschema/builtin_schemas/vendor/compose-spec.json"
 ROOT = Path(__file__).parents[1]
@@ -24,26 +24,6 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: one for name, one in SERVICES.items() if one["image"].startswith("slackwater:")}
 PROMETHEUS: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "prometheus.yml").read_text())
 CONTAINERFILE = (ROOT / "deploy" / "Containerfile").read_text()
-
-
-def parse(arguments: list[str]) -> dict[str, Any]:
-    """Parse a command line as the real command would, without running it; its parameters.
-
-    Raises typer.TyperException for what the command would refuse.
-    """
-    name, *rest = arguments
-    command: Any = typer.main.get_command(load(found()[name]))
-    parameters: dict[str, Any] = {}
-    while True:
-        with command.make_context(name, rest) as context:
-            parameters |= context.params
-            rest = [*context._protected_args, *context.args]
-        if not hasattr(command, "commands") or (not rest and command.invoke_without_command):
-            return parameters
-        if not rest or rest[0] not in command.commands:
-            raise typer.TyperException(f"{name}: no sub-command in {rest}")
-        name, *rest = rest
-        command = command.commands[name]
 
 
 def told_port(arguments: list[str]) -> str:

@@ -1,0 +1,29 @@
+"""Command lines of compose file and manifests, held against the real commands; none is run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from streams.cli import found, load
+
+
+def parse(arguments: list[str]) -> dict[str, Any]:
+    """Parse a command line as the real command would, without running it; its parameters.
+
+    Raises typer.TyperException for what the command would refuse.
+    """
+    name, *rest = arguments
+    command: Any = typer.main.get_command(load(found()[name]))
+    parameters: dict[str, Any] = {}
+    while True:
+        with command.make_context(name, rest) as context:
+            parameters |= context.params
+            rest = [*context._protected_args, *context.args]
+        if not hasattr(command, "commands") or (not rest and command.invoke_without_command):
+            return parameters
+        if not rest or rest[0] not in command.commands:
+            raise typer.TyperException(f"{name}: no sub-command in {rest}")
+        name, *rest = rest
+        command = command.commands[name]
