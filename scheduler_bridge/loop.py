@@ -1,7 +1,7 @@
 """The bridge at work: read, fold, reconcile, tell the sink at a pace. Started by the CLI.
 
-A patch is chosen anew before each is told, so a fall that arrives while rises wait goes first.
-Nothing is told before the logs have been read to the ends they had at the start.
+Nothing is told before the logs have been read to the ends they had at the start, and before the
+sink knows what its system shows.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from asyncio_throttle.throttler import Throttler
-
 from scheduler_bridge.metrics import Metrics, serve
 from scheduler_bridge.reconcile import Patch, reconcile
 from scheduler_bridge.source import Source
+from scheduler_bridge.teller import Teller
 from scheduler_bridge.view import View
 from schemas import codec
 from schemas.errors import BadRecord
@@ -27,26 +26,31 @@ if TYPE_CHECKING:
     from scheduler_bridge.sinks import Sink
 
 log = logging.getLogger("slackwater.bridge")
-TURN_S = 0.1  # patches chosen at once are those that fit in so much time
 ALIVE_S = 30.0
 
 
 class Bridge:
-    """One view, one sink; `_read` keeps the view fresh, `_tell` works the differences off."""
+    """One view, one sink; `_read` keeps the view fresh, `Teller` works the differences off."""
 
     def __init__(self, settings: Settings, sink: Sink) -> None:
         self.settings = settings
         self.sink = sink
         self.view = View()
         self.metrics = Metrics()
-        self.told = 0
+        self._teller = Teller(sink, self.metrics, settings.patches_per_s, settings.patches_at_once)
         self._source = Source(settings.brokers, settings.prefix, settings.retry_max_s)
         self._stop = asyncio.Event()
         self._turned_s = time.monotonic()
 
     @property
+    def told(self) -> int:
+        """Patches told since the start."""
+        return self._teller.told
+
+    @property
     def ready(self) -> bool:
-        return self._source.caught_up
+        """Caught up with the log and with what the sink's system shows."""
+        return self._source.caught_up and self.sink.ready
 
     @property
     def alive(self) -> bool:
@@ -74,7 +78,8 @@ class Bridge:
             asyncio.create_task(part, name=name)
             for name, part in (
                 ("read", self._read()),
-                ("tell", self._tell()),
+                ("sink", self.sink.run()),
+                ("tell", self._teller.run(self._due, self.settings.poll_ms / 1000)),
                 ("letters", self._letters()),
                 ("stop", self._stop.wait()),
             )
@@ -97,6 +102,7 @@ class Bridge:
         while True:
             for topic, record in await self._source.records(self.settings.poll_ms):
                 self._fold(topic, record)
+                self._teller.wake()
             self._turned_s = time.monotonic()
             self._show()
             if self.ready and not was_ready:
@@ -120,37 +126,21 @@ class Bridge:
         else:
             self.metrics.count("records", topic, fate)
 
-    async def _tell(self) -> None:
-        """Tell what is due, most urgent first, at most ``patches_per_s`` a second."""
-        throttle = Throttler(rate_limit=self.settings.patches_per_s, period=1.0)
-        few = max(1, int(self.settings.patches_per_s * TURN_S))
-        while True:
-            patches = self._due() if self.ready else []
-            self.metrics.set("patches_waiting", len(patches))
-            for patch in patches[:few]:
-                async with throttle:
-                    await self._tell_one(patch)
-            await asyncio.sleep(0 if len(patches) > few else self.settings.poll_ms / 1000)
-
     def _due(self) -> list[Patch]:
+        """What is to be told now; nothing before all is known, or while another bridge leads."""
+        if not (self.ready and self.sink.may_tell):
+            return []
+        desired, known = self.view.desired, self.sink.nodes
+        if known is not None:
+            desired = {node: one for node, one in desired.items() if node in known}
+        self.metrics.set("nodes_unknown", len(self.view.desired) - len(desired))
         return reconcile(
-            self.view.desired,
+            desired,
             self.sink.observed,
             self.view.lent,
             self.view.now_ms(_mono_ms()),
             self.settings.rules,
         )
-
-    async def _tell_one(self, patch: Patch) -> None:
-        try:
-            await self.sink.tell(patch)
-        except OSError as error:
-            self.metrics.count("sink_errors")
-            log.warning("%s was not told: %s; trying again", patch.node, error)
-            await asyncio.sleep(1.0)
-        else:
-            self.told += 1
-            self.metrics.count("patches", patch.why)
 
     async def _letters(self) -> None:
         """Dead letters go out when they can; a broker that refuses them stops nothing."""
@@ -168,6 +158,7 @@ class Bridge:
         self.metrics.set("lent_cpu_milli", sum(one.cpu_milli for one in self.view.lent.values()))
         self.metrics.set("lag_records", self._source.lag)
         self.metrics.set("ready", int(self.ready))
+        self.metrics.set("leads", int(self.sink.may_tell))
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:

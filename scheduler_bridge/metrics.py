@@ -26,6 +26,8 @@ TABLE: tuple[Row, ...] = (
     ("slackwater_bridge_sink_errors", Counter, "patches that a sink failed to apply", ()),
     ("slackwater_bridge_patches_waiting", Gauge, "patches due and not yet told", ()),
     ("slackwater_bridge_nodes", Gauge, "nodes with a desired capacity", ()),
+    ("slackwater_bridge_nodes_unknown", Gauge, "of them, nodes that the sink does not know", ()),
+    ("slackwater_bridge_leads", Gauge, "1: this bridge tells; 0: it stands by", ()),
     ("slackwater_bridge_cpu_milli", Gauge, "batch CPU published, all nodes", ()),
     ("slackwater_bridge_lent_cpu_milli", Gauge, "batch CPU lent, all nodes", ()),
     ("slackwater_bridge_lag_records", Gauge, "records between the log's end and what is read", ()),

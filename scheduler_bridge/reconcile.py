@@ -2,8 +2,9 @@
 
 Called by `scheduler_bridge.loop` with the time as a value; every sink gets the same patches.
 The differences follow Koordinator's reconcile (relative threshold strictly exceeded, 0 -> x always,
-equal never, forced refresh), with three manners of our own: falls go first, a number born of
-missing data never falls below what is lent, and silence withdraws by itself.
+equal never, forced refresh), with manners of our own: falls go first, then what someone has wiped;
+a number born of missing data never falls below what is lent; silence withdraws by itself; and where
+no new work is wanted, no more is offered than is lent.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from agents.lending.publish import differs
+
 Order = tuple[int, int]
 """(incarnation, offset) of the record of ``samples`` that caused a number; older never wins."""
 
-Why = Literal["first", "fall", "rise", "new_work", "refresh", "stale", "removed", "held"]
+Why = Literal[
+    "first", "fall", "restored", "rise", "new_work", "refresh", "stale", "removed", "held"
+]
 Basis = Literal["desired", "stale", "removed", "held"]
 
 UNSURE_REASONS: frozenset[str] = frozenset(
@@ -38,6 +43,10 @@ class Amount:
         return self.cpu_milli, self.memory_bytes, self.mid_cpu_milli, self.mid_memory_bytes
 
 
+Zones = tuple[tuple[int, int], ...]
+"""Batch CPU in millicores and memory in bytes of each NUMA zone, in the order of the zones."""
+
+
 @dataclass(frozen=True, slots=True)
 class Desired:
     """The newest capacity record of a node; ``seen_ms`` is its log time."""
@@ -49,13 +58,15 @@ class Desired:
     seen_ms: int
     policy: str = ""
     removed: bool = False
+    zones: Zones = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
     """What a scheduler shows of a node now, when it was last told (log time), and on what ground.
 
-    ``order`` and ``seen_ms`` are those of the capacity record behind the numbers.
+    ``order`` and ``seen_ms`` are those of the capacity record behind the numbers. ``offered`` is
+    what may be in use in all, new work included: None where a system knows no such difference.
     """
 
     amount: Amount
@@ -63,11 +74,15 @@ class Observed:
     order: Order
     seen_ms: int
     at_ms: int
+    offered: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """One node's new numbers: absolute, so that applying it twice is applying it once."""
+    """One node's new numbers: absolute, so that applying it twice is applying it once.
+
+    ``offered`` is ``amount``; but without new work no more than is lent, where that is known.
+    """
 
     node: str
     amount: Amount
@@ -79,10 +94,14 @@ class Patch:
     policy: str
     previous: Amount | None
     at_ms: int
+    offered: Amount
+    zones: Zones = ()
 
     def applied(self) -> Observed:
         """What is observed once this patch has been applied."""
-        return Observed(self.amount, self.new_work, self.order, self.seen_ms, self.at_ms)
+        return Observed(
+            self.amount, self.new_work, self.order, self.seen_ms, self.at_ms, self.offered
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +152,7 @@ def changed(old: int, new: int, permille: int, least: int) -> bool:
         return False
     if old == 0 or new == 0:
         return True
-    gap = abs(new - old)
-    return gap * 1000 > old * permille and gap >= least
+    return differs(old, new, permille) and abs(new - old) >= least
 
 
 def fall_permille(old: Amount, new: Amount) -> int:
@@ -155,7 +173,8 @@ def _of_node(
         want = Desired(shown.amount, shown.new_work, "no_record", shown.order, shown.seen_ms)
     assert want is not None, f"{node} is neither desired nor observed"
     amount, new_work, basis = _target(want, shown, lent, now_ms, rules)
-    why = _why(amount, new_work, basis, shown, now_ms, rules)
+    offered = amount if new_work or lent is None else _least(amount, lent)
+    why = _why(amount, offered, new_work, basis, shown, lent, now_ms, rules)
     if why is None:
         return None
     previous = shown.amount if shown is not None else None
@@ -170,6 +189,8 @@ def _of_node(
         policy=want.policy,
         previous=previous,
         at_ms=now_ms,
+        offered=offered,
+        zones=want.zones if new_work else ((0, 0),) * len(want.zones),
     )
 
 
@@ -190,9 +211,11 @@ def _target(
 
 def _why(
     amount: Amount,
+    offered: Amount,
     new_work: bool,
     basis: Basis,
     shown: Observed | None,
+    lent: Amount | None,
     now_ms: int,
     rules: Rules,
 ) -> Why | None:
@@ -200,24 +223,43 @@ def _why(
     if shown is None:
         return "first"
     old = shown.amount
-    least = (rules.least_cpu_milli, rules.least_memory_bytes) * 2
-    differs = any(
-        changed(before, now, rules.change_permille, mark)
-        for before, now, mark in zip(old.each(), amount.each(), least, strict=True)
+    permille = rules.change_permille
+    differs_now = _differs(old, amount, permille, rules)
+    if shown.offered is not None:
+        # Without new work what is offered follows what is lent, also where that is little.
+        finest = permille if new_work else 0
+        differs_now = differs_now or _differs(shown.offered, offered, finest, rules)
+    if not differs_now:
+        if new_work != shown.new_work:
+            return "new_work" if basis == "desired" else basis
+        return "refresh" if now_ms - shown.at_ms >= rules.refresh_ms else None
+    if basis != "desired":
+        return basis
+    if fall_permille(old, amount):
+        return "fall"
+    if lent is not None and _least(old, lent) != lent:
+        return "restored"  # nobody of ours takes away what is lent
+    return "rise" if amount != old else "new_work"
+
+
+def _differs(old: Amount, new: Amount, permille: int, rules: Rules) -> bool:
+    if old == new:
+        return False
+    marks = (rules.least_cpu_milli, rules.least_memory_bytes) * 2
+    return any(
+        changed(before, now, permille, mark)
+        for before, now, mark in zip(old.each(), new.each(), marks, strict=True)
     )
-    if differs:
-        if basis != "desired":
-            return basis
-        return "fall" if fall_permille(old, amount) else "rise"
-    if new_work != shown.new_work:
-        return "new_work" if basis == "desired" else basis
-    return "refresh" if now_ms - shown.at_ms >= rules.refresh_ms else None
 
 
-def _urgency(patch: Patch) -> tuple[bool, int, bool, str]:
-    """A total order: falls by depth, then new work refused, then the rest, each by node."""
+def _least(one: Amount, other: Amount) -> Amount:
+    return Amount(*map(min, one.each(), other.each()))
+
+
+def _urgency(patch: Patch) -> tuple[bool, int, bool, bool, str]:
+    """A total order: falls by depth, what was wiped, new work refused, the rest; each by node."""
     fall = fall_permille(patch.previous, patch.amount) if patch.previous is not None else 0
-    return (fall == 0, -fall, patch.new_work, patch.node)
+    return (fall == 0, -fall, patch.why != "restored", patch.new_work, patch.node)
 
 
 def _fall(old: int, new: int) -> int:

@@ -19,6 +19,7 @@ class Settings:
     brokers: str
     prefix: str = "slackwater."
     patches_per_s: int = 20
+    patches_at_once: int = 16
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
     rules: Rules = field(default_factory=Rules)
@@ -28,5 +29,7 @@ class Settings:
     def __post_init__(self) -> None:
         if not 1 <= self.patches_per_s <= 10_000:
             raise ValueError(f"patches a second: {self.patches_per_s}; allowed: 1 to 10000")
+        if not 1 <= self.patches_at_once <= 100:
+            raise ValueError(f"patches at once: {self.patches_at_once}; allowed: 1 to 100")
         if not self.brokers:
             raise ValueError("no broker given; set --brokers or SLACKWATER_BROKERS")

@@ -45,8 +45,9 @@ class View:
             record.batch_cpu_milli, record.batch_memory_bytes, record.mid_cpu_milli,
             record.mid_memory_bytes,
         )  # fmt: skip
+        zones = tuple(zip(record.zone_cpu_milli, record.zone_memory_bytes, strict=False))
         self.desired[record.node] = Desired(
-            amount, record.new_work, record.reason, order, log_ms, record.cause.policy
+            amount, record.new_work, record.reason, order, log_ms, record.cause.policy, zones=zones
         )
         return "new"
 

@@ -1,11 +1,14 @@
 """From what a node can lend to what is shown of it: normalised CPU, less what others gave away.
 
-`agents.capacity` calls it before the guards, and `agents.guards` asks it what is worth saying.
+`agents.capacity` calls it before the guards; `agents.guards`, and the bridge with numbers in place
+of arrays, ask it what is worth saying.
 Formulas: koordinator `noderesource/plugins/batchresource/plugin.go` (Prepare),
 `pkg/util/resource.go`.
 """
 
 from __future__ import annotations
+
+from typing import Any, overload
 
 import numpy as np
 
@@ -29,7 +32,14 @@ def left_over(origin: Array, third_party: Array) -> Array:
     return result
 
 
-def differs(old: Array, new: Array, permille: Percent) -> Bools:
+@overload
+def differs(old: int, new: int, permille: int) -> bool: ...
+
+
+@overload
+def differs(old: Array, new: Array, permille: Percent) -> Bools: ...
+
+
+def differs(old: Any, new: Any, permille: Any) -> Any:
     """Changed by more than ``permille`` of the old value; any change from 0 counts."""
-    result: Bools = np.abs(new - old) * PERMILLE > old * permille
-    return result
+    return abs(new - old) * PERMILLE > old * permille

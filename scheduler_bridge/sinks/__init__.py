@@ -6,25 +6,45 @@ pace and thresholds are decided before it is called.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Container, Mapping
+from typing import ClassVar, Protocol
 
 from scheduler_bridge.reconcile import Observed, Patch
 from scheduler_bridge.sinks.dry_run import DryRun
 
 
 class Sink(Protocol):
-    """What `scheduler_bridge.loop` needs of a system."""
+    """What `scheduler_bridge.loop` needs of a system.
+
+    `run` lives as long as the loop; until it has made the sink ``ready`` nothing is told.
+    """
+
+    NAME: ClassVar[str]
+
+    @property
+    def ready(self) -> bool:
+        """Whether `observed` is whole. A bridge that only stands by is ready too."""
+
+    @property
+    def may_tell(self) -> bool:
+        """Whether it falls to this bridge to tell, now; of several one leads."""
 
     @property
     def observed(self) -> Mapping[str, Observed]:
         """What the system shows, by node."""
 
+    @property
+    def nodes(self) -> Container[str] | None:
+        """Whom the system knows, so that the others are passed over; None: it takes any."""
+
+    async def run(self) -> None:
+        """Keep `observed` fresh until cancelled, through every failure of the system."""
+
     async def tell(self, patch: Patch) -> None:
         """Apply one patch; afterwards `observed` shows it. Raises OSError: tried again later."""
 
     def close(self) -> None:
-        """Release files and connections; called once."""
+        """Release what was opened before `run`; called once, after it."""
 
 
 SINKS: tuple[type[DryRun], ...] = (DryRun,)

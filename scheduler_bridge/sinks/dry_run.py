@@ -7,6 +7,7 @@ file lock refuses the second), so the worst outcome is two records that say the 
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 from collections.abc import Callable, Mapping
@@ -58,8 +59,24 @@ class DryRun:
         self._size = self._reread()
 
     @property
+    def ready(self) -> bool:
+        return True
+
+    @property
+    def may_tell(self) -> bool:
+        return True
+
+    @property
     def observed(self) -> Mapping[str, Observed]:
         return self._observed
+
+    @property
+    def nodes(self) -> None:
+        return None
+
+    async def run(self) -> None:
+        """Nothing changes the record but `tell`."""
+        await asyncio.Event().wait()
 
     async def tell(self, patch: Patch) -> None:
         line = orjson.dumps(self.describe(patch)) + b"\n"
@@ -73,6 +90,7 @@ class DryRun:
     def describe(self, patch: Patch) -> dict[str, Any]:
         """The line of a patch: the merge patch of a node's status, and where it comes from."""
         amounts = dict(zip(self._names, map(str, patch.amount.each()), strict=True))
+        offered = dict(zip(self._names, map(str, patch.offered.each()), strict=True))
         previous = patch.previous
         return {
             "v": FORMAT,
@@ -80,11 +98,12 @@ class DryRun:
             "node": patch.node,
             "patch": {
                 "metadata": {"annotations": {"slackwater/new-work": str(patch.new_work).lower()}},
-                "status": {"capacity": amounts, "allocatable": amounts},
+                "status": {"capacity": amounts, "allocatable": offered},
             },
             "why": patch.why,
             "reason": patch.reason,
             **dict(zip(AMOUNTS, patch.amount.each(), strict=True)),
+            "offered": patch.offered.each(),
             "new_work": patch.new_work,
             "previous_cpu_milli": None if previous is None else previous.cpu_milli,
             "previous_memory_bytes": None if previous is None else previous.memory_bytes,
@@ -143,12 +162,14 @@ class DryRun:
         try:
             said = orjson.loads(line)
             node = str(said["node"])
+            amount = Amount(*(int(said.get(name, 0)) for name in AMOUNTS))
             self._observed[node] = Observed(
-                Amount(*(int(said.get(name, 0)) for name in AMOUNTS)),
+                amount,
                 bool(said["new_work"]),
                 (int(said["incarnation"]), int(said["offset"])),
                 int(said["seen_log_ms"]),
                 int(said["at_log_ms"]),
+                Amount(*map(int, said.get("offered", amount.each()))),
             )
         except (ValueError, KeyError, TypeError):
             return

@@ -20,8 +20,9 @@ def sink(path: Path, said: list[str] | None = None, max_bytes: int = 1 << 20) ->
 
 
 def patch(node: str, cpu: int, offset: int = 1) -> Patch:
+    amount = Amount(cpu, 2 << 30)
     return Patch(
-        node, Amount(cpu, 2 << 30), True, "rise", "usage", (1, offset), 7, "abc", None, 1000
+        node, amount, True, "rise", "usage", (1, offset), 7, "abc", None, 1000, offered=amount
     )
 
 
@@ -50,7 +51,8 @@ async def test_a_line_is_the_merge_patch_of_our_keys_only(tmp_path: Path) -> Non
 async def test_mid_is_shown_and_remembered(tmp_path: Path) -> None:
     said: list[str] = []
     one = sink(tmp_path / "record", said)
-    both = replace(patch("n1", 1500), amount=Amount(1500, 2 << 30, 700, 1 << 30))
+    amount = Amount(1500, 2 << 30, 700, 1 << 30)
+    both = replace(patch("n1", 1500), amount=amount, offered=amount)
     await one.tell(both)
     one.close()
     line = orjson.loads((tmp_path / "record").read_bytes())

@@ -267,3 +267,59 @@ def test_mid_falls_first_is_held_in_doubt_and_told_by_itself() -> None:
     held = one(replace(lower, reason="silent"), told, Amount(0, 0, 1500, 0))
     assert held is not None
     assert (held.why, held.amount) == ("held", Amount(8000, GIB, 1500, GIB))
+
+
+def offering(cpu: int, offered: int, *, new_work: bool) -> Observed:
+    return replace(shown(cpu, new_work=new_work), offered=Amount(offered, GIB))
+
+
+def test_without_new_work_no_more_is_offered_than_is_lent() -> None:
+    patch = one(want(4000, new_work=False), offering(4000, 4000, new_work=True), Amount(1500, GIB))
+    assert patch is not None
+    assert patch.amount.cpu_milli == 4000
+    assert patch.offered == Amount(1500, GIB)
+    assert one(want(4000, new_work=False), patch.applied(), Amount(1500, GIB)) is None
+
+
+def test_what_is_given_back_is_not_offered_again_without_new_work() -> None:
+    closed = offering(4000, 1500, new_work=False)
+    patch = one(want(4000, new_work=False), closed, Amount(1400, GIB))
+    assert patch is not None, "7 % less is less"
+    assert patch.offered.cpu_milli == 1400
+
+
+def test_where_nobody_knows_what_is_lent_all_is_offered() -> None:
+    patch = one(want(4000, new_work=False), offering(4000, 4000, new_work=True))
+    assert patch is not None
+    assert patch.offered == patch.amount
+
+
+def test_new_work_offers_all_again() -> None:
+    patch = one(want(4000), offering(4000, 1500, new_work=False), Amount(1500, GIB))
+    assert patch is not None
+    assert (patch.offered.cpu_milli, patch.new_work, patch.why) == (4000, True, "new_work")
+
+
+def test_a_wipe_of_what_is_offered_alone_is_seen() -> None:
+    patch = one(want(4000), offering(4000, 0, new_work=True))
+    assert patch is not None
+    assert patch.offered.cpu_milli == 4000
+
+
+def test_what_was_wiped_comes_before_rises_and_after_falls() -> None:
+    desired = {name: want(4000) for name in "abc"}
+    observed = {"a": shown(1000), "b": shown(0, 0), "c": shown(8000)}
+    patches = reconcile(desired, observed, {"b": Amount(500, GIB)}, NOW, RULES)
+    assert [(patch.node, patch.why) for patch in patches] == [
+        ("c", "fall"), ("b", "restored"), ("a", "rise"),
+    ]  # fmt: skip
+
+
+def test_zones_offer_nothing_without_new_work() -> None:
+    desired = replace(want(4000), zones=((3000, GIB), (1000, GIB)))
+    patch = one(desired, None)
+    assert patch is not None
+    assert patch.zones == ((3000, GIB), (1000, GIB))
+    patch = one(replace(desired, new_work=False), None)
+    assert patch is not None
+    assert patch.zones == ((0, 0), (0, 0))
