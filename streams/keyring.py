@@ -88,6 +88,12 @@ def authenticity(
     return WorkerSigner(held.held), check
 
 
+def there(folder: Path) -> Keys | None:
+    """What ``make`` has made before, if it has. Raises BadKeys for what is not right."""
+    held = load(folder) if folder.is_dir() else None
+    return held if held is not None and held.of(keys.WORKER_KEY) else None
+
+
 def make(folder: Path) -> Keys:
     """New keys of workers and nodes: the first ones, or a second of each behind the first.
 

@@ -26,8 +26,14 @@ _SECRET = {keys.WORKER_KEY, keys.NODES_KEY, keys.NODE_KEY}
 
 
 @app.command()
-def new(folder: Folder = FOLDER) -> None:
+def new(
+    folder: Folder = FOLDER,
+    once: Annotated[bool, typer.Option("--once", help="Where there are some, make none.")] = False,
+) -> None:
     """Make keys for workers and nodes; where there are some, a second of each to change to."""
+    if once and (there := keyring.there(folder)) is not None:
+        _say(there)
+        return
     held = keyring.make(folder)
     _say(held)
     if len(held.of(keys.WORKER_KEY)) > 1:

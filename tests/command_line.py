@@ -14,6 +14,17 @@ def parse(arguments: list[str]) -> dict[str, Any]:
 
     Raises typer.TyperException for what the command would refuse.
     """
+    return _follow(arguments)[1]
+
+
+def option_names(arguments: list[str]) -> set[str]:
+    """Every option of the command that these arguments reach."""
+    command, _ = _follow(arguments)
+    return {name for one in command.params for name in one.opts}
+
+
+def _follow(arguments: list[str]) -> tuple[Any, dict[str, Any]]:
+    """The last command on the way, and all parameters met."""
     name, *rest = arguments
     command: Any = typer.main.get_command(load(found()[name]))
     parameters: dict[str, Any] = {}
@@ -22,7 +33,7 @@ def parse(arguments: list[str]) -> dict[str, Any]:
             parameters |= context.params
             rest = [*context._protected_args, *context.args]
         if not hasattr(command, "commands") or (not rest and command.invoke_without_command):
-            return parameters
+            return command, parameters
         if not rest or rest[0] not in command.commands:
             raise typer.TyperException(f"{name}: no sub-command in {rest}")
         name, *rest = rest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import jsonschema
 import pytest
 import typer
 import yaml
+from typer.testing import CliRunner
 
 from schemas import policy
+from streams.cli import COMMANDS, found, load
 from streams.dev_broker.jars import kafka_version
-from tests.command_line import parse
+from tests.command_line import option_names, parse
 
 SCHEMA = "check_jsonschema/builtin_schemas/vendor/compose-spec.json"
 ROOT = Path(__file__).parents[1]
@@ -54,12 +57,35 @@ def test_follows_the_compose_specification() -> None:
 
 def test_has_the_whole_loop() -> None:
     assert SERVICES.keys() == {
-        "kafka", "topics", "policy", "worker", "fleet", "bridge", "simulate", "prometheus",
+        "kafka", "topics", "keys", "policy", "worker", "fleet", "bridge", "simulate", "prometheus",
     }  # fmt: skip
     assert SERVICES["worker"]["deploy"]["replicas"] == 2
     assert SERVICES["kafka"]["healthcheck"]["test"][0] == "CMD"
     assert SERVICES["bridge"]["command"][:4] == ["bridge", "run", "--sink", "dry-run"]
     assert SERVICES["simulate"]["command"][:3] == ["simulate", "--nodes", "50"]
+
+
+def test_keys_are_made_once_and_everybody_who_can_uses_them(tmp_path: Path) -> None:
+    maker = SERVICES["keys"]
+    assert maker["volumes"] == ["keys:/etc/slackwater/keys"]
+    assert parse(maker["command"])["folder"] == Path("/etc/slackwater/keys")
+    takes = {name for name in OURS if "--keys" in option_names(SERVICES[name]["command"])}
+    assert takes == {"keys", "worker", "simulate"}
+    for name in takes - {"keys"}:
+        service = SERVICES[name]
+        assert str(parse(service["command"])["keys"]) == "/etc/slackwater/keys", name
+        assert service["volumes"] == ["keys:/etc/slackwater/keys:ro"], name
+        waits = service["depends_on"]["keys"]["condition"]
+        assert waits == "service_completed_successfully", name
+        assert "--accept-unsigned" not in service["command"], name
+    assert "-o slackwater -m 700 /etc/slackwater/keys" in CONTAINERFILE
+
+    # What that command does, on this machine: a second start of the stack changes nothing.
+    name, *rest = [*maker["command"], "--keys", str(tmp_path / "keys")]
+    first, second = (CliRunner().invoke(load(found()[name]), rest).stdout for _ in range(2))
+    assert len(second.splitlines()) == 3
+    assert first.startswith(second)
+    assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
 
 
 def test_its_policy_may_run_and_lets_the_loop_turn() -> None:
@@ -74,7 +100,7 @@ def test_its_policy_may_run_and_lets_the_loop_turn() -> None:
 def test_services_wait_for_services_that_exist() -> None:
     for name, service in SERVICES.items():
         assert set(service.get("depends_on", [])) <= SERVICES.keys(), name
-    for name in OURS.keys() - {"topics"}:
+    for name in OURS.keys() - {"topics", "keys"}:
         waits = SERVICES[name]["depends_on"]["topics"]["condition"]
         assert waits == "service_completed_successfully", name
 
@@ -86,8 +112,9 @@ def test_command_is_one_the_real_command_line_takes(
     for variable, value in OURS[name]["environment"].items():
         monkeypatch.setenv(variable, value)
     parameters = parse(OURS[name]["command"])
-    told = {key: str(value) for key, value in parameters.items()}
-    assert (told["brokers"], told["prefix"]) == ("kafka:9092", "slackwater.")
+    if name != "keys":  # which asks nobody
+        assert parameters["brokers"] in ("kafka:9092", ["kafka:9092"])
+        assert parameters["prefix"] == "slackwater."
 
 
 def test_the_check_of_commands_finds_what_is_wrong() -> None:
@@ -151,3 +178,10 @@ def test_image_does_not_run_as_root() -> None:
     users = re.findall(r"^USER (\S+)$", last_stage, re.MULTILINE)
     assert users == ["10001"]
     assert 'ENTRYPOINT ["slackwater"]' in last_stage
+
+
+def test_image_has_what_every_command_needs() -> None:
+    (named,) = re.findall(r'"\.\[(\S+)\]"', CONTAINERFILE)
+    needed = {about.extra for name, about in COMMANDS.items() if name not in ("demo", "simulate")}
+    assert needed - {""} <= set(named.split(","))
+    assert "kubernetes" in named.split(",")

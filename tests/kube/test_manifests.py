@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from schemas import policy
+from schemas import keys, policy
 from streams.topics_cli import default_policy
 from tests.command_line import parse
 from tests.kube import manifests, tools
@@ -294,6 +295,9 @@ def test_keys_are_mounted_where_they_are_named(variants: dict[str, list[Manifest
                 if "secret" in volume:
                     assert volume["secret"]["defaultMode"] == 0o400
                     assert pod["spec"]["securityContext"]["fsGroup"] == 10001
+                    # What the kubelet makes of it is what our reader lets through.
+                    mode = stat.S_IFREG | 0o440
+                    keys.check_owner(keys.WORKER_KEY, "worker.key", mode, 0, 10001)
     assert keyed == {"node", "worker"}
     bare = [argument for _, one in containers(variants["bare"]) for argument in one["args"]]
     assert not any(argument.startswith("--keys") for argument in bare)
