@@ -81,8 +81,9 @@ def test_keys_are_made_once_and_everybody_who_can_uses_them(tmp_path: Path) -> N
     assert "-o slackwater -m 700 /etc/slackwater/keys" in CONTAINERFILE
 
     # What that command does, on this machine: a second start of the stack changes nothing.
-    name, *rest = [*maker["command"], "--keys", str(tmp_path / "keys")]
-    first, second = (CliRunner().invoke(load(found()[name]), rest).stdout for _ in range(2))
+    command: list[str] = maker["command"]
+    app, rest = load(found()[command[0]]), [*command[1:], "--keys", str(tmp_path / "keys")]
+    first, second = (CliRunner().invoke(app, rest).stdout for _ in range(2))
     assert len(second.splitlines()) == 3
     assert first.startswith(second)
     assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
