@@ -21,7 +21,6 @@ from tests.kube.tools import Tools
 DEPLOY = Path(__file__).parents[2] / "deploy"
 CHART = DEPLOY / "chart"
 BASE = DEPLOY / "kubernetes" / "base"
-OVERLAY = DEPLOY / "kubernetes" / "observe"
 RELEASE = NAMESPACE = "slackwater"
 OWN = {"kustomization.yaml", "namespace.yaml"}  # of the base; the rest is rendered
 HEADER = "# Made from deploy/chart by `python -m tests.kube.manifests`; change it there.\n"

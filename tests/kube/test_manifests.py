@@ -67,9 +67,11 @@ def charting() -> Tools:
 @pytest.fixture(scope="session")
 def variants(charting: Tools) -> dict[str, list[Manifest]]:
     """What an operator may apply, by name."""
+    overlays = manifests.BASE.parent
     return {
         "base": manifests.objects(charting.kustomize(manifests.BASE)),
-        "observe": manifests.objects(charting.kustomize(manifests.OVERLAY)),
+        "observe": manifests.objects(charting.kustomize(overlays / "observe")),
+        "uninstall": manifests.objects(charting.kustomize(overlays / "uninstall")),
         "chart": manifests.objects(manifests.render(charting)),
         "all": manifests.objects(manifests.render(charting, *(f"--set={one}" for one in ALL))),
         "bare": manifests.objects(manifests.render(charting, *(f"--set={one}" for one in BARE))),
@@ -133,7 +135,7 @@ def test_the_base_is_whole(variants: dict[str, list[Manifest]]) -> None:
     assert names(variants["observe"]) == names(variants["base"])
 
 
-@pytest.mark.parametrize("variant", ["base", "observe", "chart", "all", "bare"])
+@pytest.mark.parametrize("variant", ["base", "observe", "uninstall", "chart", "all", "bare"])
 def test_every_object_passes_a_server_side_dry_run(
     api: Api, variants: dict[str, list[Manifest]], variant: str
 ) -> None:
@@ -255,12 +257,15 @@ def test_tokens_go_to_those_who_use_them(variants: dict[str, list[Manifest]]) ->
     assert with_token == MAY.keys()
 
 
-@pytest.mark.parametrize("variant", ["base", "observe", "all", "bare"])
+@pytest.mark.parametrize("variant", ["base", "observe", "uninstall", "all", "bare"])
 def test_every_container_runs_a_command_that_exists(
     variants: dict[str, list[Manifest]], variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     brokers = "kafka.example:9092" if variant == "observe" else "kafka.kafka.svc:9092"
     for name, one in containers(variants[variant]):
+        if "command" in one:
+            assert (variant, name, one["command"]) == ("uninstall", "node", ["sleep", "infinity"])
+            continue
         for variable in one.get("env", []):
             monkeypatch.setenv(variable["name"], variable.get("value", "told by the kubelet"))
         parameters = parse(one["args"])
@@ -281,6 +286,24 @@ def test_observe_writes_nothing(variants: dict[str, list[Manifest]]) -> None:
     arguments = {name: one["args"] for name, one in containers(variants["observe"])}
     assert "--dry-run" in arguments["node"]
     assert "--sink=dry-run" in arguments["bridge"]
+
+
+def test_uninstall_gives_back_on_every_machine_by_either_way(
+    charting: Tools, variants: dict[str, list[Manifest]]
+) -> None:
+    rendered = manifests.objects(manifests.render(charting, "--set=node.uninstall=true"))
+    shown = []
+    for found in (variants["uninstall"], rendered):
+        ((_, pod),) = [one for one in templates(found) if component(one[0]) == "node"]
+        (first,), (then,) = pod["spec"]["initContainers"], pod["spec"]["containers"]
+        parse(first["args"])
+        assert "/var/lib/slackwater" in {each["mountPath"] for each in first["volumeMounts"]}
+        assert not {"livenessProbe", "readinessProbe", "startupProbe"} & (
+            first.keys() | then.keys()
+        )
+        security = first["securityContext"], then["securityContext"]
+        shown.append((first["args"], security, then["command"], then.get("args")))
+    assert shown[0] == shown[1]
 
 
 def test_keys_are_mounted_where_they_are_named(variants: dict[str, list[Manifest]]) -> None:
