@@ -60,6 +60,17 @@ def test_only_a_part_is_mounted_inside_a_container(tmp_path: Path) -> None:
     assert detect(root).controllers["cpu"].mount == f"{root}/a b"
 
 
+def test_the_host_s_groups_in_a_container_with_a_namespace_of_its_own(tmp_path: Path) -> None:
+    """As the manifests mount them, and as Linux shows it to a process four groups down."""
+    root = mountinfo(
+        tmp_path,
+        "48 47 0:29 /../../../.. /sys/fs/cgroup ro - cgroup2 cgroup rw\n"
+        "49 48 0:29 /../../../../kubepods.slice/kubepods-besteffort.slice"
+        " /sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice rw - cgroup2 cgroup rw\n",
+    )
+    assert detect(root).unified == f"{root}/sys/fs/cgroup"
+
+
 def test_the_name_of_a_directory_decides_nothing(tmp_path: Path) -> None:
     root = mountinfo(tmp_path, "35 28 0:31 / /sys/fs/cgroup/cpu rw - tmpfs cgroup rw,cpu\n")
     with pytest.raises(LayoutError, match="mount /sys/fs/cgroup"):
