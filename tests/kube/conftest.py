@@ -10,10 +10,11 @@ from lightkube import ApiError, AsyncClient
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Namespace, Node, Pod, ServiceAccount
 
-from tests.kube import objects, programs
+from tests.kube import objects, programs, tools
 from tests.kube.cluster import Cluster
 from tests.kube.errors import MissingError
 from tests.kube.programs import Programs
+from tests.kube.tools import Tools
 from tests.support import unavailable
 
 
@@ -22,6 +23,15 @@ def kube_programs() -> Programs:
     """The programs that `make kube` built."""
     try:
         return programs.find()
+    except MissingError as error:
+        unavailable(str(error))
+
+
+@pytest.fixture(scope="session")
+def charting() -> Tools:
+    """Helm and Kustomize, as `make kube` built them."""
+    try:
+        return tools.find()
     except MissingError as error:
         unavailable(str(error))
 

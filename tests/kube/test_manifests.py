@@ -13,13 +13,12 @@ import pytest
 from schemas import keys, policy
 from streams.topics_cli import default_policy
 from tests.command_line import parse
-from tests.kube import manifests, tools
+from tests.kube import manifests
 from tests.kube.api import Api, Refused
 from tests.kube.cluster import Cluster
-from tests.kube.errors import KubeError, MissingError
+from tests.kube.errors import KubeError
 from tests.kube.manifests import Manifest
 from tests.kube.tools import Tools
-from tests.support import unavailable
 
 # Every switch of the chart turned the other way.
 ALL = (
@@ -53,15 +52,6 @@ STANDING = {"Namespace", "ServiceAccount", "PriorityClass"} | RIGHTS  # what pod
 MAY: dict[str, set[tuple[str, str, str, str]]] = {
     "node": {("", "nodes", "", "get"), ("", "nodes/pods", "", "get")},
 }
-
-
-@pytest.fixture(scope="session")
-def charting() -> Tools:
-    """Helm and Kustomize, as `make kube` built them."""
-    try:
-        return tools.find()
-    except MissingError as error:
-        unavailable(str(error))
 
 
 @pytest.fixture(scope="session")
