@@ -1,4 +1,4 @@
-"""Helm and Kustomize: pinned, with the cluster's own libraries of Kubernetes, plain in complaint."""
+"""Helm and Kustomize: pinned, with the libraries that the cluster has, plain in complaint."""
 
 from __future__ import annotations
 
