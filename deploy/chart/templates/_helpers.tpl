@@ -186,18 +186,74 @@ resources:
 
 {{/* Alive: it works; ready: it has caught up. Both behind the port of the metrics. */}}
 {{- define "slackwater.probes" -}}
+{{- $port := ternary "serve, scheme: HTTPS" "metrics" (hasKey . "serves") -}}
 startupProbe:
-  httpGet: {path: /healthz, port: metrics}
+  httpGet: {path: /healthz, port: {{ $port }}}
   periodSeconds: 2
   failureThreshold: 60
 livenessProbe:
-  httpGet: {path: /healthz, port: metrics}
+  httpGet: {path: /healthz, port: {{ $port }}}
   periodSeconds: 10
   timeoutSeconds: 3
   {{- /* A start of the agent gives every value back: whoever only blocks its port must not cause one. */}}
   failureThreshold: {{ eq .component "node" | ternary 60 3 }}
 readinessProbe:
-  httpGet: {path: /readyz, port: metrics}
+  httpGet: {path: /readyz, port: {{ $port }}}
   periodSeconds: 5
   timeoutSeconds: 3
+{{- end }}
+
+{{/*
+Beside the policy for everything of ours: who has a token asks the API server, and who serves is asked
+from where the API server and the scheduler are. The node agent also asks its kubelet.
+*/}}
+{{- define "slackwater.network" -}}
+{{- $v := .root.Values.networkPolicies -}}
+{{- if $v.enabled }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  {{- include "slackwater.metadata" . | nindent 2 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- include "slackwater.selector" . | nindent 6 }}
+  policyTypes: [{{ if .serves }}Ingress, {{ end }}Egress]
+  {{- if .serves }}
+  ingress:
+    - ports: [{port: serve}]
+      {{- with $v.apiServer }}
+      from:
+        {{- toYaml (concat . $v.metrics) | nindent 8 }}
+      {{- end }}
+  {{- end }}
+  egress:
+    - ports:
+        {{- range $v.apiServerPorts }}
+        - port: {{ . | int }}
+        {{- end }}
+        {{- if eq .component "node" }}
+        - port: 10250
+        {{- end }}
+      {{- with $v.apiServer }}
+      to:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Workers' public keys, without any secret: who only checks what workers said. */}}
+{{- define "slackwater.publicKeys" -}}
+- name: keys
+  secret:
+    secretName: {{ .root.Values.keys.secret }}
+    defaultMode: 0400
+    items: [{key: worker.pub, path: worker.pub}]
+{{- end }}
+
+{{/* A certificate that is read again when it changes. */}}
+{{- define "slackwater.certificate" -}}
+- name: certificate
+  secret: {secretName: {{ (index .root.Values .component).tlsSecret }}, defaultMode: 0400}
 {{- end }}
