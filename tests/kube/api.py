@@ -74,6 +74,16 @@ class Api:
         path = f"{self.path(manifest)}?{urlencode(query)}"
         return self.call("PATCH", path, manifest, APPLY)[1]
 
+    def there(self, manifest: dict[str, Any]) -> bool:
+        """Whether it exists, and is not about to go."""
+        try:
+            found, _ = self.call("GET", self.path(manifest))
+        except Refused as error:
+            if error.status == http.client.NOT_FOUND:
+                return False
+            raise
+        return "deletionTimestamp" not in found["metadata"]
+
     def delete(self, manifest: dict[str, Any]) -> None:
         self.call("DELETE", self.path(manifest))
 

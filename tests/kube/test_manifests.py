@@ -404,3 +404,33 @@ def test_the_version_is_the_package_s(charting: Tools, tmp_path: Path) -> None:
     packed = tmp_path / f"slackwater-{chart['version']}.tgz"
     given = charting.helm("template", "slackwater", str(packed), "--namespace=slackwater")
     assert given == manifests.render(charting)
+
+
+async def test_helm_installs_upgrades_and_leaves_nothing(
+    cluster: Cluster, charting: Tools, namespace: str
+) -> None:
+    release = f"r{namespace}"
+    said = ("-n", namespace, f"--set=node.namespace={namespace}-node")
+
+    def run(*arguments: str) -> None:
+        charting.helm(*arguments, kubeconfig=cluster.kubeconfig())
+
+    def made(*options: str) -> list[Manifest]:
+        return manifests.objects(
+            charting.helm("template", release, str(manifests.CHART), *said, *options)
+        )
+
+    change = "--set=topics.partitions=48"
+    before, after = made(), made(change)
+    api = Api(cluster.kubeconfig())
+    try:
+        run("install", release, str(manifests.CHART), *said)
+        assert [one["metadata"]["name"] for one in before if not api.there(one)] == []
+        run("upgrade", release, str(manifests.CHART), *said, change)
+        assert [one["metadata"]["name"] for one in after if not api.there(one)] == []
+        old = [one for one in before if one not in after and not api.there(one)]
+        assert [(one["kind"], component(one)) for one in old] == [("Job", "topics")]
+        run("uninstall", release, "-n", namespace)
+        assert [one["metadata"]["name"] for one in after if api.there(one)] == []
+    finally:
+        api.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +23,12 @@ class Tools:
 
     folder: Path
 
-    def helm(self, *arguments: str) -> str:
-        """What Helm prints. Raises KubeError with what it complains of."""
-        return _run(self.folder / "helm", *arguments)
+    def helm(self, *arguments: str, kubeconfig: Path | None = None) -> str:
+        """What Helm prints; without a kubeconfig it talks to no cluster.
+
+        Raises KubeError with what it complains of.
+        """
+        return _run(self.folder / "helm", *arguments, kubeconfig=kubeconfig)
 
     def kustomize(self, folder: Path) -> str:
         """What `kustomize build` makes of a folder. Raises KubeError."""
@@ -64,15 +68,16 @@ def _module() -> GoModule:
     return GoModule(MODULE, versions())
 
 
-def _run(program: Path, *arguments: str) -> str:
-    answer = subprocess.run(
-        [program, *arguments],
-        # Nothing of this user's own settings; the programs of the tests talk to nobody.
-        env={"HOME": "/nonexistent", "PATH": os.defpath},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def _run(program: Path, *arguments: str, kubeconfig: Path | None = None) -> str:
+    # Nothing of this user's own settings, and no file in their folders.
+    with tempfile.TemporaryDirectory() as home:
+        answer = subprocess.run(
+            [program, *arguments],
+            env={"HOME": home, "PATH": os.defpath, "KUBECONFIG": str(kubeconfig or home)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if answer.returncode != 0:
         raise KubeError(f"{program.name} {arguments[0]}: {answer.stderr.strip()}")
     return answer.stdout
