@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from enum import Enum, StrEnum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,9 @@ import typer
 import uvloop
 from rich.console import Console
 
+from scheduler_bridge.build import Options, SinkName, check_options, make
 from scheduler_bridge.loop import Bridge
+from scheduler_bridge.metrics import Metrics
 from scheduler_bridge.reconcile import Rules
 from scheduler_bridge.settings import (
     CPU_NAME,
@@ -21,7 +23,7 @@ from scheduler_bridge.settings import (
     MID_MEMORY_NAME,
     Settings,
 )
-from scheduler_bridge.sinks import SINKS
+from scheduler_bridge.sinks import Sink
 from schemas.names import check_brokers
 
 app = typer.Typer(
@@ -29,7 +31,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-SinkName = Enum("SinkName", {sink.NAME: sink.NAME for sink in SINKS})  # type: ignore[misc]
+DRY = "Options of --sink dry-run"
+KUBE = "Options of --sink kubernetes"
 
 
 class Fsync(StrEnum):
@@ -46,17 +49,47 @@ def bridge() -> None:
 
 @app.command()
 def run(
+    context: typer.Context,
     brokers: Annotated[
         str, typer.Option(envvar="SLACKWATER_BROKERS", help="Kafka, host:port[,host:port].")
     ] = "127.0.0.1:9092",
     prefix: Annotated[
         str, typer.Option(envvar="SLACKWATER_PREFIX", help="What topic names begin with.")
     ] = "slackwater.",
-    sink: Annotated[SinkName, typer.Option(help="Who is told.")] = SinkName["dry-run"],
+    sink: Annotated[SinkName, typer.Option(help="Who is told.")] = SinkName.dry_run,
     record: Annotated[
-        Path, typer.Option(help="JSON lines of every patch; reread at the start.")
+        Path,
+        typer.Option(help="JSON lines of every patch; reread at the start.", rich_help_panel=DRY),
     ] = Path("slackwater-bridge.jsonl"),
-    fsync: Annotated[Fsync, typer.Option(help="always: published means on disk.")] = Fsync.always,
+    fsync: Annotated[
+        Fsync, typer.Option(help="always: published means on disk.", rich_help_panel=DRY)
+    ] = Fsync.always,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Record patches, print none.", rich_help_panel=DRY)
+    ] = False,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="How to reach the API server; none: in-cluster.", rich_help_panel=KUBE),
+    ] = None,
+    kube_context: Annotated[
+        str | None,
+        typer.Option(
+            "--context", help="Of the kubeconfig; none: its current one.", rich_help_panel=KUBE
+        ),
+    ] = None,
+    lease_namespace: Annotated[
+        str | None,
+        typer.Option(help="Where bridges elect their leader; none: our own.", rich_help_panel=KUBE),
+    ] = None,
+    lease_name: Annotated[
+        str, typer.Option(help="The Lease they elect it by.", rich_help_panel=KUBE)
+    ] = "slackwater-bridge",
+    lease_s: Annotated[
+        int,
+        typer.Option(
+            min=1, max=300, help="Another takes over after so long a silence.", rich_help_panel=KUBE
+        ),
+    ] = 3,
     rate: Annotated[int, typer.Option(help="Patches a second at most.")] = 20,
     change_permille: Annotated[int, typer.Option(help="Smaller changes are not told.")] = 100,
     refresh_s: Annotated[int, typer.Option(help="Told again after so long.")] = 300,
@@ -70,14 +103,14 @@ def run(
         int | None,
         typer.Option(min=0, max=65_535, help="Port of /metrics, /healthz, /readyz; 0: a free one."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Record patches, print none.")] = False,
 ) -> None:
     """Follow capacity and tell the sink, until SIGTERM or Ctrl-C."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     console = Console(soft_wrap=True, highlight=False)
-    chosen = next(one for one in SINKS if sink.value == one.NAME)
+    metrics = Metrics()
     try:
+        check_options(sink, _given(context))
         settings = Settings(
             brokers=check_brokers(brokers),
             prefix=prefix,
@@ -90,24 +123,43 @@ def run(
                 stale_ms=stale_s * 1000,
             ),
         )
-        target = chosen(
-            record, _silent if quiet else console.print, cpu_name, memory_name, fsync.value,
-            mid_names=(mid_cpu_name, mid_memory_name),
-        )  # fmt: skip
+        options = Options(
+            names=(cpu_name, memory_name, mid_cpu_name, mid_memory_name),
+            record=record,
+            fsync=fsync.value,
+            echo=_silent if quiet else console.print,
+            kubeconfig=kubeconfig,
+            context=kube_context,
+            lease_namespace=lease_namespace,
+            lease_name=lease_name,
+            lease_s=lease_s,
+        )
+        target = make(sink, options, metrics)
     except (ValueError, OSError) as error:
         typer.echo(f"bridge: {error}", err=True)
         raise typer.Exit(2) from None
     try:
-        told = uvloop.run(_run(settings, target))
+        told = uvloop.run(_run(settings, target, metrics))
     finally:
         target.close()
     typer.echo(f"bridge: stopped; {told} patches told", err=True)
 
 
-async def _run(settings: Settings, sink: object) -> int:
-    bridge_ = Bridge(settings, sink)  # type: ignore[arg-type]
+async def _run(settings: Settings, sink: Sink, metrics: Metrics) -> int:
+    bridge_ = Bridge(settings, sink, metrics)
     await bridge_.run()
     return bridge_.told
+
+
+def _given(context: typer.Context) -> set[str]:
+    """Options that stand on the command line."""
+    names = {"kube_context": "context"}
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {
+        names.get(name, name)
+        for name, source in sources.items()
+        if source is not None and source.name == "COMMANDLINE"
+    }
 
 
 def _silent(line: str) -> None:

@@ -32,11 +32,11 @@ ALIVE_S = 30.0
 class Bridge:
     """One view, one sink; `_read` keeps the view fresh, `Teller` works the differences off."""
 
-    def __init__(self, settings: Settings, sink: Sink) -> None:
+    def __init__(self, settings: Settings, sink: Sink, metrics: Metrics | None = None) -> None:
         self.settings = settings
         self.sink = sink
         self.view = View()
-        self.metrics = Metrics()
+        self.metrics = Metrics() if metrics is None else metrics
         self._teller = Teller(sink, self.metrics, settings.patches_per_s, settings.patches_at_once)
         self._source = Source(settings.brokers, settings.prefix, settings.retry_max_s)
         self._stop = asyncio.Event()

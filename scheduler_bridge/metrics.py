@@ -24,6 +24,7 @@ TABLE: tuple[Row, ...] = (
     ("slackwater_bridge_dead_letters", Counter, "records that could not be used", ("reason",)),
     ("slackwater_bridge_patches", Counter, "patches told to the sink", ("why",)),
     ("slackwater_bridge_sink_errors", Counter, "patches that a sink failed to apply", ()),
+    ("slackwater_bridge_sink_events", Counter, "what a sink met on the way", ("event",)),
     ("slackwater_bridge_patches_waiting", Gauge, "patches due and not yet told", ()),
     ("slackwater_bridge_nodes", Gauge, "nodes with a desired capacity", ()),
     ("slackwater_bridge_nodes_unknown", Gauge, "of them, nodes that the sink does not know", ()),

@@ -81,6 +81,11 @@ class Election:
         """For how long we may still write; 0 when we may not."""
         return max(0, self._leads_until_ms - self._clock())
 
+    @property
+    def write_within_s(self) -> float:
+        """How long a write that begins now may take; nobody else leads before that has passed."""
+        return (self.left_ms + self._lease_s * 1000 // 3) / 1000
+
     async def run(self) -> None:
         """Stand, win, renew, stand again; ends only by cancellation, and then releases."""
         turn_s = self._lease_s / TURNS_A_LEASE

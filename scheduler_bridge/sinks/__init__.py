@@ -1,4 +1,4 @@
-"""One system a file, and the explicit list of them: a new sink is one file and one line here.
+"""One system a file: a new sink is one file and its lines in `scheduler_bridge.build`.
 
 A sink says what its system shows (`observed`) and tells it one patch at a time (`tell`); order,
 pace and thresholds are decided before it is called.
@@ -10,7 +10,6 @@ from collections.abc import Container, Mapping
 from typing import ClassVar, Protocol
 
 from scheduler_bridge.reconcile import Observed, Patch
-from scheduler_bridge.sinks.dry_run import DryRun
 
 
 class Sink(Protocol):
@@ -45,8 +44,3 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Release what was opened before `run`; called once, after it."""
-
-
-SINKS: tuple[type[DryRun], ...] = (DryRun,)
-
-__all__ = ["SINKS", "DryRun", "Sink"]

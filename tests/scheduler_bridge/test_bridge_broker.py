@@ -19,7 +19,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from scheduler_bridge.loop import Bridge
 from scheduler_bridge.settings import CPU_NAME, MEMORY_NAME, Settings
-from scheduler_bridge.sinks import DryRun
+from scheduler_bridge.sinks.dry_run import DryRun
 from schemas import codec
 from schemas.records import Capacity, Cause, DeadLetter, LedgerEntry
 from streams.dev_broker import DevBroker
