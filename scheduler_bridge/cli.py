@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
-from enum import StrEnum
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import uvloop
 from rich.console import Console
 
-from scheduler_bridge.build import Options, SinkName, check_options, make
+from scheduler_bridge import cli_options as options
+from scheduler_bridge.build import OWN_OPTIONS, Options, SinkName, check_options, make
 from scheduler_bridge.loop import Bridge
 from scheduler_bridge.metrics import Metrics
 from scheduler_bridge.reconcile import Rules
@@ -31,15 +32,6 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-DRY = "Options of --sink dry-run"
-KUBE = "Options of --sink kubernetes"
-
-
-class Fsync(StrEnum):
-    """When a recorded patch counts as published."""
-
-    always = "always"
-    never = "never"
 
 
 @app.callback()
@@ -49,7 +41,7 @@ def bridge() -> None:
 
 @app.command()
 def run(
-    context: typer.Context,
+    asked: typer.Context,
     brokers: Annotated[
         str, typer.Option(envvar="SLACKWATER_BROKERS", help="Kafka, host:port[,host:port].")
     ] = "127.0.0.1:9092",
@@ -57,39 +49,14 @@ def run(
         str, typer.Option(envvar="SLACKWATER_PREFIX", help="What topic names begin with.")
     ] = "slackwater.",
     sink: Annotated[SinkName, typer.Option(help="Who is told.")] = SinkName.dry_run,
-    record: Annotated[
-        Path,
-        typer.Option(help="JSON lines of every patch; reread at the start.", rich_help_panel=DRY),
-    ] = Path("slackwater-bridge.jsonl"),
-    fsync: Annotated[
-        Fsync, typer.Option(help="always: published means on disk.", rich_help_panel=DRY)
-    ] = Fsync.always,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Record patches, print none.", rich_help_panel=DRY)
-    ] = False,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(help="How to reach the API server; none: in-cluster.", rich_help_panel=KUBE),
-    ] = None,
-    kube_context: Annotated[
-        str | None,
-        typer.Option(
-            "--context", help="Of the kubeconfig; none: its current one.", rich_help_panel=KUBE
-        ),
-    ] = None,
-    lease_namespace: Annotated[
-        str | None,
-        typer.Option(help="Where bridges elect their leader; none: our own.", rich_help_panel=KUBE),
-    ] = None,
-    lease_name: Annotated[
-        str, typer.Option(help="The Lease they elect it by.", rich_help_panel=KUBE)
-    ] = "slackwater-bridge",
-    lease_s: Annotated[
-        int,
-        typer.Option(
-            min=1, max=300, help="Another takes over after so long a silence.", rich_help_panel=KUBE
-        ),
-    ] = 3,
+    record: options.Record = Path("slackwater-bridge.jsonl"),
+    fsync: options.FsyncWhen = options.Fsync.always,
+    quiet: options.Quiet = False,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    lease_namespace: options.LeaseNamespace = None,
+    lease_name: options.LeaseName = "slackwater-bridge",
+    lease_s: options.LeaseSeconds = 3,
     rate: Annotated[int, typer.Option(help="Patches a second at most.")] = 20,
     change_permille: Annotated[int, typer.Option(help="Smaller changes are not told.")] = 100,
     refresh_s: Annotated[int, typer.Option(help="Told again after so long.")] = 300,
@@ -105,36 +72,14 @@ def run(
     ] = None,
 ) -> None:
     """Follow capacity and tell the sink, until SIGTERM or Ctrl-C."""
+    said = locals()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    console = Console(soft_wrap=True, highlight=False)
     metrics = Metrics()
     try:
-        check_options(sink, _given(context))
-        settings = Settings(
-            brokers=check_brokers(brokers),
-            prefix=prefix,
-            patches_per_s=rate,
-            metrics_host=metrics_host,
-            metrics_port=metrics_port,
-            rules=Rules(
-                change_permille=change_permille,
-                refresh_ms=refresh_s * 1000,
-                stale_ms=stale_s * 1000,
-            ),
-        )
-        options = Options(
-            names=(cpu_name, memory_name, mid_cpu_name, mid_memory_name),
-            record=record,
-            fsync=fsync.value,
-            echo=_silent if quiet else console.print,
-            kubeconfig=kubeconfig,
-            context=kube_context,
-            lease_namespace=lease_namespace,
-            lease_name=lease_name,
-            lease_s=lease_s,
-        )
-        target = make(sink, options, metrics)
+        check_options(sink, _given(asked))
+        settings = _settings(said)
+        target = make(sink, _options(said), metrics)
     except (ValueError, OSError) as error:
         typer.echo(f"bridge: {error}", err=True)
         raise typer.Exit(2) from None
@@ -145,18 +90,42 @@ def run(
     typer.echo(f"bridge: stopped; {told} patches told", err=True)
 
 
+def _settings(said: Mapping[str, Any]) -> Settings:
+    return Settings(
+        brokers=check_brokers(said["brokers"]),
+        prefix=said["prefix"],
+        patches_per_s=said["rate"],
+        metrics_host=said["metrics_host"],
+        metrics_port=said["metrics_port"],
+        rules=Rules(
+            change_permille=said["change_permille"],
+            refresh_ms=said["refresh_s"] * 1000,
+            stale_ms=said["stale_s"] * 1000,
+        ),
+    )
+
+
+def _options(said: Mapping[str, Any]) -> Options:
+    names = ("cpu_name", "memory_name", "mid_cpu_name", "mid_memory_name")
+    own = {name for names_ in OWN_OPTIONS.values() for name in names_} - {"quiet"}
+    return Options(
+        names=tuple(said[name] for name in names),
+        echo=_silent if said["quiet"] else Console(soft_wrap=True, highlight=False).print,
+        **{name: said[name] for name in own},
+    )
+
+
 async def _run(settings: Settings, sink: Sink, metrics: Metrics) -> int:
     bridge_ = Bridge(settings, sink, metrics)
     await bridge_.run()
     return bridge_.told
 
 
-def _given(context: typer.Context) -> set[str]:
+def _given(asked: typer.Context) -> set[str]:
     """Options that stand on the command line."""
-    names = {"kube_context": "context"}
-    sources = {name: context.get_parameter_source(name) for name in context.params}
+    sources = {name: asked.get_parameter_source(name) for name in asked.params}
     return {
-        names.get(name, name)
+        name
         for name, source in sources.items()
         if source is not None and source.name == "COMMANDLINE"
     }
