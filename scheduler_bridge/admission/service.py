@@ -1,0 +1,127 @@
+"""Admission at work: mirrors, the webhook's server, and the leader's keepers. Started by the CLI.
+
+Every replica answers; of all replicas one leads, lets gangs go and calls back. Nothing is answered
+before the mirrors are full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scheduler_bridge.admission.cluster import Cluster
+from scheduler_bridge.admission.gang_keeper import GangKeeper
+from scheduler_bridge.admission.metrics import ADMISSION_TABLE
+from scheduler_bridge.admission.names import Resources
+from scheduler_bridge.admission.recall_keeper import RecallKeeper, Recalls, tell
+from scheduler_bridge.admission.rules_file import RulesFile
+from scheduler_bridge.admission.webhook import Webhook
+from scheduler_bridge.http import HttpServer, HttpSettings
+from scheduler_bridge.kube.client import Kube
+from scheduler_bridge.kube.election import Election, identity
+from scheduler_bridge.metrics import Metrics
+
+log = logging.getLogger("slackwater.admission")
+LEASE = "slackwater-admission"
+SHOW_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the operator says; the rules are a file of their own."""
+
+    rules: Path
+    http: HttpSettings
+    lease_namespace: str
+    names: Resources = field(default_factory=Resources)
+    recalls: Recalls = Recalls.evict
+
+
+class Admission:
+    """Raises BadPolicy, OSError or ValueError at its making: no start on bad settings."""
+
+    def __init__(self, settings: Settings, kube: Kube) -> None:
+        self.settings = settings
+        self.metrics = Metrics(ADMISSION_TABLE)
+        self._file = RulesFile(settings.rules)
+        self.cluster = Cluster(kube, settings.names)
+        self.webhook = Webhook(self.cluster, self._file.rules, settings.names, self.metrics)
+        self.election = Election(kube, settings.lease_namespace, LEASE, identity())
+        self.server = HttpServer(
+            settings.http,
+            self.webhook.routes,
+            self.metrics,
+            alive=lambda: True,
+            ready=lambda: self.ready,
+        )
+        self._gangs = GangKeeper(
+            kube, self.cluster, self.metrics, lambda: self.election.leads,
+            lambda: self.webhook.rules.gangs,
+        )  # fmt: skip
+        self._recalls = RecallKeeper(
+            self.webhook, self.cluster, self.metrics, lambda: self.election.leads, tell
+        )
+        self._stop = asyncio.Event()
+
+    @property
+    def ready(self) -> bool:
+        return self.cluster.fresh
+
+    def stop(self) -> None:
+        """Ask `run` to end; safe more than once."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Until `stop`, SIGTERM or SIGINT; a task that dies of a bug ends the process with it."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
+        parts: dict[str, Coroutine[Any, Any, Any]] = {
+            "stop": self._stop.wait(),
+            "cluster": self.cluster.run(),
+            "election": self.election.run(),
+            "gangs": self._gangs.run(),
+            "recalls": self._recalls.run(),
+            "rules": self._file.watch(self._rules_changed),
+            "show": self._show(),
+        }
+        tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
+        try:
+            await self.server.start()
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await self.server.stop()
+            await _cancel(tasks)
+
+    def look_at_rules(self) -> bool | None:
+        """Read the rules now, as `run` does now and then; True: new ones are in force."""
+        changed = self._file.look()
+        if changed is not None:
+            self._rules_changed(changed)
+        return changed
+
+    def _rules_changed(self, good: bool) -> None:
+        self.metrics.count("admission_rules_reads", "used" if good else "refused")
+        if good:
+            self.webhook.use(self._file.rules)
+
+    async def _show(self) -> None:
+        while True:
+            self.metrics.set("admission_leads", int(self.election.leads))
+            self.metrics.set("admission_mirror_age_seconds", self.cluster.age_s)
+            await asyncio.sleep(SHOW_S)
+
+
+async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await task

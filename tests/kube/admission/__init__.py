@@ -1,0 +1,1 @@
+"""Admission against a real API server and scheduler."""
