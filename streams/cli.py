@@ -38,7 +38,7 @@ COMMANDS: dict[str, About] = {
     "node": About("The agent of one machine: measure and obey.", "node"),
     "simulate": About("A simulated fleet driven by real traces.", "node"),
     "bridge": About("Tell the schedulers what may be lent.", "bridge"),
-    "admission": About("Judge and complete pods as they are created.", "bridge,kubernetes"),
+    "admission": About("Judge and complete pods as they are created.", "kubernetes"),
     "dev-broker": About("A real Kafka broker for development and tests.", ""),
 }
 

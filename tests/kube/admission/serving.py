@@ -98,7 +98,8 @@ async def _registered(client: AsyncClient, target: dict[str, Any]) -> AsyncItera
     kinds = (MutatingWebhookConfiguration, mutating), (ValidatingWebhookConfiguration, validating)
     try:
         for kind, document in kinds:
-            await client.create(kind.from_dict(document))
+            made: Any = kind.from_dict(document)
+            await client.create(made)
         await objects.until(lambda: _asked(client), "the API server asks the webhook")
         yield
     finally:
