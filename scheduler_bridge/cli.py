@@ -14,6 +14,7 @@ from rich.console import Console
 
 from scheduler_bridge import cli_options as options
 from scheduler_bridge.build import OWN_OPTIONS, Options, SinkName, check_options, make
+from scheduler_bridge.evictions.cli import evict
 from scheduler_bridge.loop import Bridge
 from scheduler_bridge.metrics import Metrics
 from scheduler_bridge.reconcile import Rules
@@ -32,6 +33,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
+app.command("evict")(evict)
 
 
 @app.callback()

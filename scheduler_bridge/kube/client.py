@@ -80,6 +80,13 @@ class Kube:
                 raise _error(f"GET {path}", answer.status_code, answer.content)
             return answer.content
 
+    async def delete(self, path: str, options: Mapping[str, Any]) -> None:
+        """With DeleteOptions, which lightkube's own call does not take. Raises KubeError."""
+        with translated(f"DELETE {path}"):
+            answer = await self._http.request("DELETE", path, json=dict(options))
+            if answer.is_error:
+                raise _error(f"DELETE {path}", answer.status_code, answer.content)
+
     async def stream(self, path: str, params: Mapping[str, str]) -> AsyncIterator[bytes]:
         """The lines of an answer that goes on. Raises KubeError, also after `SILENCE_S`."""
         with translated(f"watch {path}"):

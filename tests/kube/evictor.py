@@ -1,0 +1,159 @@
+"""The evictor as tests run it: its topics, what is said on them, itself in process or apart."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+from scheduler_bridge.evictions.loop import Evictor
+from scheduler_bridge.evictions.settings import EvictorSettings
+from schemas import codec
+from schemas.records import Ack, Cause, Command, DeadLetter, Decider, EvictionReport
+from tests.kube.cluster import Cluster
+from tests.support import patient
+
+PARTITIONS = 2
+TOPICS = ("commands", "acks", "evictions", "policies", "fleet", "reservations")
+
+
+class Log:
+    """The topics of one installation: orders and hand-overs go in, reports come out."""
+
+    def __init__(self, bootstrap: str, prefix: str) -> None:
+        self.bootstrap, self.prefix = bootstrap, prefix
+        self.reports: list[EvictionReport] = []
+        self.letters: list[DeadLetter] = []
+        self._number = 0
+        self._producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+        self._consumer: Any = None
+
+    async def __aenter__(self) -> Self:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        stamped = {"message.timestamp.type": "LogAppendTime"}
+        names = {**dict.fromkeys(TOPICS, PARTITIONS), "dead-letters": 1}
+        try:
+            await admin.create_topics(
+                [
+                    NewTopic(self.prefix + name, parts, 1, topic_configs=stamped)
+                    for name, parts in names.items()
+                ]
+            )
+        finally:
+            await admin.close()
+        await self._producer.start()
+        self._consumer = AIOKafkaConsumer(
+            self.prefix + "evictions",
+            self.prefix + "dead-letters",
+            bootstrap_servers=self.bootstrap,
+            auto_offset_reset="earliest",
+            fetch_max_wait_ms=50,
+        )
+        await self._consumer.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._producer.stop()
+        await self._consumer.stop()
+
+    async def raw(self, topic: str, node: str, value: bytes) -> None:
+        await self._producer.send_and_wait(
+            self.prefix + topic, value, key=node.encode(), headers=codec.JSON_HEADERS
+        )
+
+    async def hand_over(self, node: str, *uids: str, decider: Decider = "evict_cpu") -> str:
+        """A worker's order and the node's hand-over; the id of the order."""
+        self._number += 1
+        cause = Cause(1, 0, self._number, self._number, "abc", 1)
+        order = Command(f"c{self._number}", node, decider, cause, 1 << 60, "cpu_starved", pods=uids)
+        await self.raw("commands", node, codec.encode(order))
+        await self.ack(node, order.id, *uids, decider=decider)
+        return order.id
+
+    async def ack(
+        self, node: str, command_id: str, *uids: str, outcome: Any = "handed_over",
+        decider: Decider = "evict_cpu",
+    ) -> None:  # fmt: skip
+        said = Ack(node, "ab" * 16, 1, 0, decider, outcome, command_id, 1, self._number, pods=uids)
+        await self.raw("acks", node, codec.encode(said))
+
+    async def says(self, outcome: str, uid: str, within_s: float = 15.0) -> EvictionReport:
+        """The first report of this outcome about a pod."""
+        found: list[EvictionReport] = []
+
+        def said() -> bool:
+            found[:] = [
+                each for each in self.reports if each.pod == uid and each.outcome == outcome
+            ]
+            return bool(found)
+
+        await self.until(said, f"{outcome} of {uid}", within_s)
+        return found[0]
+
+    def of(self, uid: str) -> list[tuple[str, str]]:
+        """Everything said so far of a pod."""
+        return [(each.outcome, each.reason) for each in self.reports if each.pod == uid]
+
+    async def until(self, true: Callable[[], bool], what: str, within_s: float = 15.0) -> None:
+        """Read on until it is so."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + patient(within_s)
+        while not true():
+            assert loop.time() < end, f"not within {within_s} s: {what}; said: {self.reports}"
+            for tp, records in (await self._consumer.getmany(timeout_ms=50)).items():
+                for record in records:
+                    if tp.topic.endswith("dead-letters"):
+                        self.letters.append(codec.decode(DeadLetter, record.value))
+                    else:
+                        self.reports.append(codec.decode(EvictionReport, record.value))
+
+
+@asynccontextmanager
+async def running(
+    cluster: Cluster, log: Log, namespace: str, **more: Any
+) -> AsyncIterator[Evictor]:
+    """An evictor in this process, with its Lease in the test's namespace."""
+    settings = EvictorSettings(
+        log.bootstrap,
+        log.prefix,
+        kubeconfig=cluster.kubeconfig(),
+        lease_namespace=namespace,
+        poll_ms=20,
+        **more,
+    )
+    evictor = Evictor(settings)
+    task = asyncio.create_task(evictor.run())
+    try:
+        yield evictor
+        assert not task.done(), task
+    finally:
+        evictor.stop()
+        await task
+
+
+@asynccontextmanager
+async def apart(
+    cluster: Cluster, log: Log, namespace: str, *options: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """An evictor in a process of its own, as an operator starts it."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "from scheduler_bridge.cli import app; app()", "evict",
+        "--brokers", log.bootstrap, "--prefix", log.prefix,
+        "--kubeconfig", str(cluster.kubeconfig()), "--lease-namespace", namespace, *options,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+        await process.wait()

@@ -1,0 +1,1 @@
+"""The evictor: its pure parts."""
