@@ -30,10 +30,12 @@ AGAIN_WITHIN_S = 5.0
 class Told:
     """A sink with its teller; tests set what is desired and lent. Log time stands still."""
 
-    def __init__(self, cluster: Cluster, lease: str, own: str, user: tuple[str, str]) -> None:
+    def __init__(
+        self, cluster: Cluster, lease: str, own: str, user: tuple[str, str], namespace: str
+    ) -> None:
         self.kube = connect(cluster.kubeconfig(*user))
         self.metrics = Metrics()
-        self.election = Election(self.kube, "default", lease, own)
+        self.election = Election(self.kube, namespace, lease, own)
         self.sink = Kubernetes(self.kube, self.election, NAMES, self.metrics)
         self.teller = Teller(self.sink, self.metrics, 100, 16)
         self.desired: dict[str, Desired] = {}
@@ -65,9 +67,13 @@ class Told:
 
 @asynccontextmanager
 async def telling(
-    cluster: Cluster, lease: str, own: str = "me", user: tuple[str, str] = ADMIN
+    cluster: Cluster,
+    lease: str,
+    own: str = "me",
+    user: tuple[str, str] = ADMIN,
+    namespace: str = "default",
 ) -> AsyncIterator[Told]:
-    told = Told(cluster, lease, own, user)
+    told = Told(cluster, lease, own, user, namespace)
     task = asyncio.create_task(told.run())
     try:
         yield told

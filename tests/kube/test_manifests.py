@@ -9,15 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lightkube import ApiError, AsyncClient
+from lightkube.resources.coordination_v1 import Lease
+from lightkube.resources.core_v1 import Node, Pod
 
+from scheduler_bridge.reconcile import Amount
 from schemas import keys, policy
 from streams.topics_cli import default_policy
 from tests.command_line import parse
 from tests.kube import manifests
 from tests.kube.api import Api, Refused
 from tests.kube.cluster import Cluster
+from tests.kube.conftest import Nodes
 from tests.kube.errors import KubeError
 from tests.kube.manifests import Manifest
+from tests.kube.telling import shows, telling
 from tests.kube.tools import Tools
 
 # Every switch of the chart turned the other way.
@@ -33,6 +39,7 @@ ALL = (
     "keys.acceptUnsigned=true",
     "image.pullSecrets={registry}",
     "policy.canary={pool=pilot}",
+    "bridge.sink=dry-run",
     "worker.extraArgs={--level=debug}",
     "worker.nodeSelector.pool=system",
     "networkPolicies.metrics[0].namespaceSelector.matchLabels.name=monitoring",
@@ -48,9 +55,32 @@ BARE = (
 WORKLOADS = {"DaemonSet", "Deployment", "Job", "StatefulSet"}
 RIGHTS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 STANDING = {"Namespace", "ServiceAccount", "PriorityClass"} | RIGHTS  # what pods and rights need
-# (group, resource, name, verbs) of each component, and nothing else.
+READ = ("get", "list", "watch")
+LEASES = "coordination.k8s.io"
+
+
+def lease(component: str) -> set[tuple[str, str, str, str]]:
+    """Make one, and have one of that name."""
+    own = f"slackwater-{component}"
+    return {
+        (LEASES, "leases", "", "create"),
+        *((LEASES, "leases", own, verb) for verb in ("get", "update")),
+    }
+
+
+# (group, resource, name, verb) of each component, and nothing else.
 MAY: dict[str, set[tuple[str, str, str, str]]] = {
     "node": {("", "nodes", "", "get"), ("", "nodes/pods", "", "get")},
+    "bridge": {
+        *(("", "nodes", "", verb) for verb in READ),
+        ("", "nodes/status", "", "patch"),
+        *(("", "pods", "", verb) for verb in ("list", "watch")),
+        *(
+            ("topology.node.k8s.io", "noderesourcetopologies", "", verb)
+            for verb in ("get", "patch")
+        ),
+        *lease("bridge"),
+    },
 }
 
 
@@ -226,6 +256,37 @@ def test_s5_accounts_may_what_they_must_and_nothing_else(
                 assert rules(user, name, namespace) - anybody == wanted, name
         finally:
             user.close()
+
+
+def account(name: str) -> tuple[str, str]:
+    return f"system:serviceaccount:{manifests.NAMESPACE}:slackwater-{name}", ""
+
+
+@pytest.mark.usefixtures("api")
+async def test_s5_the_bridge_s_account_is_enough_for_the_bridge(
+    cluster: Cluster, client: AsyncClient, nodes: Nodes
+) -> None:
+    node = await nodes.join()
+    own = account("bridge")
+    async with telling(
+        cluster, "slackwater-bridge", user=own, namespace=manifests.NAMESPACE
+    ) as told:
+        told.want(node, 3_000)
+        await shows(client, node, "3k")
+        told.want(node, 2_000, new_work=False, offset=2)
+        told.lent[node] = Amount(1_000, 1 << 20)
+        await shows(client, node, "2k", "1k")
+        kube = told.kube.api
+        patch = {"spec": {"unschedulable": True}}
+        for refused in (
+            kube.patch(Node, node, patch),
+            kube.delete(Node, node),
+            kube.delete(Pod, "any", namespace="default"),
+            kube.get(Lease, "another", namespace=manifests.NAMESPACE),
+        ):
+            with pytest.raises(ApiError) as error:
+                await refused
+            assert error.value.status.code == 403
 
 
 def test_s5_no_wildcard_and_no_secret(variants: dict[str, list[Manifest]]) -> None:
