@@ -36,7 +36,7 @@ _BITS = {name: 1 << place for place, name in enumerate(FEATURES)}
 
 def note(arena: Table, here: slice, pods: Sequence[PodFact]) -> None:
     """Write what these pods say into their slots; numbers are cut to 32 bits."""
-    arena["will"][here] = [_will(pod) for pod in pods]
+    arena["will"][here] = [will_of(pod) for pod in pods]
     arena["spared"][here] = [spared(pod.evict_features) for pod in pods]
     arena["eviction_priority"][here] = [_int32(pod.eviction_priority) for pod in pods]
     arena["sub_priority"][here] = [
@@ -108,7 +108,8 @@ def _age_ms(since_ms: int, now_ms: int) -> int:
     return now_ms - since_ms if since_ms >= 0 else 0
 
 
-def _will(pod: PodFact) -> int:
+def will_of(pod: PodFact) -> int:
+    """Bits of what the pod says of its will and its work."""
     bits = OPTED_IN if pod.opted_in else 0
     if pod.checkpointed:
         return bits | CHECKPOINTED

@@ -8,8 +8,7 @@ worker's own command named is asked for, and that command may be signed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_args
 
 from schemas.records import Ack, Command, EvictionReport, EvictionSource
@@ -187,17 +186,6 @@ class Queue:
         for uid in [u for u, p in self.pending.items() if p.request.id == ack.command_id]:
             found = self.pending.pop(uid)
             self._closed[found.request.key] = log_ms
-
-
-def of_quota(
-    pods: Iterable[tuple[str, str]], quota: str, now_ms: int, until_ms: int
-) -> list[Request]:
-    """Requests for pods (uid, node) of a quota that uses more than its share.
-
-    Admission hands them to `Queue.ask`; said again they are the same requests.
-    """
-    one = Request(f"quota/{quota}", "", "", "quota", "over_quota", now_ms, until_ms)
-    return [replace(one, uid=uid, node=node, order=(0, now_ms)) for uid, node in pods]
 
 
 def _urgency(pending: Pending) -> tuple[int, int, str]:

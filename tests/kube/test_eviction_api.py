@@ -12,7 +12,9 @@ from lightkube.resources.core_v1 import Pod
 from lightkube.resources.policy_v1 import PodDisruptionBudget
 
 from scheduler_bridge.evictions.api import EvictionApi
+from scheduler_bridge.evictions.budget import Limits
 from scheduler_bridge.evictions.pod import LivePod
+from scheduler_bridge.evictions.recall import Recaller
 from scheduler_bridge.evictions.victim import NotAVictim, Victim, victim
 from scheduler_bridge.kube.client import Kube, connect
 from tests.kube import objects
@@ -153,3 +155,23 @@ async def test_online_pods_and_those_who_opted_out_are_no_victims(
     victim(await seen(api, namespace, "memory"), "evict_memory")
     with pytest.raises(TypeError):
         Victim(object(), await seen(api, namespace, "online"))
+
+
+async def test_a_quota_calls_back_exactly_its_pod_and_in_limits(
+    kube: Kube, client: AsyncClient, namespace: str, nodes: Nodes
+) -> None:
+    node = await nodes.join()
+    one, two = [await best_effort(client, namespace, name, node=node) for name in ("one", "two")]
+    label = {"koordinator.sh/qosClass": "LS"}
+    online = await best_effort(client, namespace, "online", label, node=await nodes.join())
+    recaller = Recaller(kube, Limits(per_node=1, node_rest_ms=0))
+    assert await recaller.recall("another", namespace, "one") == "gone"
+    assert await recaller.recall(uid_of(online), namespace, "online") == "not_best_effort"
+    assert await recaller.recall(uid_of(one), namespace, "one") == "evicted"
+    assert await recaller.recall(uid_of(one), namespace, "one") == "going"
+    assert await recaller.recall(uid_of(two), namespace, "two") == "node_budget"
+
+
+def uid_of(pod: Pod) -> str:
+    assert pod.metadata is not None
+    return str(pod.metadata.uid)

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_bridge.evictions.queue import Queue, Request, of_quota
-from schemas.records import Ack, Command, EvictionReport
+from scheduler_bridge.evictions.queue import Queue, Request
+from schemas.records import Ack, Command, EvictionReport, EvictionSource
 from tests.scheduler_bridge.evictions.said import ack, command, report
 
 
@@ -25,6 +25,11 @@ def fold(queue: Queue, at_ms: int, *records: Any) -> None:
 
 def uids(queue: Queue, now_ms: int) -> list[str]:
     return [each.request.uid for each in queue.due(now_ms)]
+
+
+def own(uid: str, now_ms: int, until_ms: int, source: EvictionSource = "low_node_load") -> Request:
+    """A wish of the bridge itself."""
+    return Request(f"{source}/{uid}", uid, "n1", source, "hot", now_ms, until_ms, order=(0, now_ms))
 
 
 def test_only_what_a_worker_ordered_and_a_node_handed_over_is_asked_for() -> None:
@@ -47,10 +52,8 @@ def test_a_dry_run_and_other_deciders_ask_for_nobody() -> None:
 
 def test_memory_goes_first_then_cpu_then_quota_then_migration() -> None:
     queue = Queue()
-    own = Request("low_node_load/m", "m", "n1", "low_node_load", "hot", 0, 10)
-    assert queue.ask(own)
-    (over,) = of_quota([("q", "n1")], "team", 0, 20)
-    assert queue.ask(over)
+    assert queue.ask(own("m", 0, 10))
+    assert queue.ask(own("q", 0, 20, "quota"))
     fold(queue, 0, command(1, "c"), ack(1, "c"))
     fold(queue, 5, command(2, "d", "b", decider="evict_memory"))
     fold(queue, 5, ack(2, "d", "b", decider="evict_memory"))
@@ -65,23 +68,21 @@ def test_the_newest_order_and_the_most_urgent_source_win() -> None:
     assert [each.request.id for each in queue.due(0)] == ["c2"]
     assert [old.id for old in queue.superseded] == ["c1"]
     fold(queue, 0, command(0, "a"), ack(0, "a"))
-    (over,) = of_quota([("a", "n1")], "team", 9, 90)
-    assert not queue.ask(over)
+    assert not queue.ask(own("a", 9, 90))
     fold(queue, 0, command(3, "a", decider="evict_memory"), ack(3, "a", decider="evict_memory"))
     assert [each.request.id for each in queue.due(0)] == ["c3"]
 
 
-def test_a_quota_that_says_it_again_asks_once() -> None:
+def test_what_the_bridge_wants_again_it_asks_once() -> None:
     queue = Queue()
     for now_ms in (0, 1_000):
-        for request in of_quota([("a", "n1")], "team", now_ms, now_ms + 60_000):
-            queue.ask(request)
+        queue.ask(own("a", now_ms, now_ms + 60_000))
     (only,) = queue.due(1_000)
     assert only.request.until_ms == 60_000
     queue.close(only.request.key, 2_000)
-    assert not any(queue.ask(each) for each in of_quota([("a", "n1")], "team", 3_000, 9_000))
+    assert not queue.ask(own("a", 3_000, 9_000))
     queue.forget(200_000)
-    assert all(queue.ask(each) for each in of_quota([("a", "n1")], "team", 200_000, 260_000))
+    assert queue.ask(own("a", 200_000, 260_000))
 
 
 def test_what_the_node_ended_is_asked_for_no_more() -> None:
