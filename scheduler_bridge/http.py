@@ -23,18 +23,25 @@ from scheduler_bridge.tls import RotatingTls, TlsFiles
 
 log = logging.getLogger("slackwater.bridge")
 Handler = Callable[[bytes], Awaitable[bytes]]
-"""Body of a question to body of its answer (status 200), both JSON. Raises `BadQuestion`."""
+"""Body of a question to body of its answer (200), both JSON. Raises `BadQuestion`, `Unready`."""
 
 JSON = "application/json"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 HEALTH_PATHS = ("/healthz", "/readyz", "/metrics")
 ROTATION_S = 5.0
 KEPT_IDLE_S = 120.0  # longer than Go's clients keep a connection (90 s), so that they close first
-OUTCOMES = {400: "bad", 403: "forbidden", 404: "no_path", 405: "no_path", 408: "slow", 413: "large"}
+OUTCOMES = {
+    400: "bad", 403: "forbidden", 404: "no_path", 405: "no_path", 408: "slow", 413: "large",
+    503: "unready",
+}  # fmt: skip
 
 
 class BadQuestion(Exception):
     """The question cannot be answered; says what is wrong with it. Becomes status 400."""
+
+
+class Unready(Exception):
+    """We cannot answer now; says why, and what is waited for. Becomes status 503."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +166,8 @@ class HttpServer:
             response = _refusal(408, f"no answer within {within} s; read again or raise the limit")
         except BadQuestion as error:
             response = _refusal(400, str(error))
+        except Unready as error:
+            response = _refusal(503, str(error))
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception:

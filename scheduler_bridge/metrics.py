@@ -45,6 +45,20 @@ HTTP_TABLE: tuple[Row, ...] = (
     ("slackwater_bridge_tls_reads", Counter, "changed TLS files, by whether used", ("fate",)),
 )
 """Rows of `scheduler_bridge.http`, which answers the extender's and the webhook's questions."""
+EXTENDER_TABLE: tuple[Row, ...] = (
+    ("slackwater_bridge_extender_verdicts", Counter, "candidates judged, by reason", ("reason",)),
+    ("slackwater_bridge_extender_bindings", Counter, "bindings asked for, by fate", ("fate",)),
+    ("slackwater_bridge_extender_records", Counter, "records by topic and fate", ("topic", "fate")),
+    ("slackwater_bridge_extender_annotations", Counter, "scores written on nodes", ()),
+    ("slackwater_bridge_extender_data_age_seconds", Gauge, "age of the newest report", ()),
+    ("slackwater_bridge_extender_stale_nodes", Gauge, "nodes whose report is too old", ()),
+    ("slackwater_bridge_extender_nodes", Gauge, "nodes mirrored", ()),
+    ("slackwater_bridge_extender_pods", Gauge, "pods mirrored", ()),
+    ("slackwater_bridge_extender_unsure_bindings", Gauge, "slices taken and not seen bound", ()),
+    ("slackwater_bridge_extender_lag_records", Gauge, "records not yet read", ()),
+    ("slackwater_bridge_extender_ready", Gauge, "1: answers are given", ()),
+)
+"""Rows of `scheduler_bridge.extender.service`."""
 
 
 class Metrics:
@@ -61,8 +75,12 @@ class Metrics:
 
     def count(self, name: str, *labels: str) -> None:
         """Add one to a counter of the table."""
+        self.add(name, 1, *labels)
+
+    def add(self, name: str, number: int, *labels: str) -> None:
+        """Add ``number`` to a counter of the table."""
         row = self._rows[name]
-        (row.labels(*labels) if labels else row).inc()
+        (row.labels(*labels) if labels else row).inc(number)
 
     def observe(self, name: str, value: float, *labels: str) -> None:
         """Add a value to a histogram of the table."""

@@ -58,6 +58,7 @@ class Desired:
     seen_ms: int
     policy: str = ""
     removed: bool = False
+    workloads: tuple[str, ...] = ()  # only these may borrow; none named: any
     zones: Zones = ()
 
 

@@ -47,8 +47,9 @@ class View:
         )  # fmt: skip
         zones = tuple(zip(record.zone_cpu_milli, record.zone_memory_bytes, strict=False))
         self.desired[record.node] = Desired(
-            amount, record.new_work, record.reason, order, log_ms, record.cause.policy, zones=zones
-        )
+            amount, record.new_work, record.reason, order, log_ms, record.cause.policy,
+            workloads=record.workloads, zones=zones,
+        )  # fmt: skip
         return "new"
 
     def fold_ledger(self, key: bytes | None, raw: bytes | None) -> Folded:
@@ -77,6 +78,12 @@ class View:
         every = zip(*(share.each() for share in shares.values()), strict=True)
         self.lent[whose.node] = Amount(*map(sum, every))
         return "new" if raw is not None else "removed"
+
+    def lent_by_others(self, node: str, scheduler: str) -> Amount:
+        """What all schedulers but this one hold on a node."""
+        shares = self._shares.get(node, {})
+        others = [share.each() for name, share in shares.items() if name != scheduler]
+        return Amount(*map(sum, zip(*others, strict=True))) if others else Amount(0, 0)
 
     def _remove(self, node: str) -> Folded:
         """The capacity record was deleted: withdraw as if it were stale, at once."""

@@ -1,0 +1,1 @@
+"""The scheduler extender: filter, prioritise and bind by load and by what is left to lend."""

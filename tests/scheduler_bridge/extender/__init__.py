@@ -1,0 +1,1 @@
+"""The scheduler extender: laws over the fleet, forms, reservations, the service on a real log."""
