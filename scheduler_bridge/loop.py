@@ -22,6 +22,9 @@ from schemas import codec
 from schemas.errors import BadRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from scheduler_bridge.ledger.keeper import Keeper
     from scheduler_bridge.settings import Settings
     from scheduler_bridge.sinks import Sink
 
@@ -39,6 +42,9 @@ class Bridge:
         self.metrics = Metrics() if metrics is None else metrics
         self._teller = Teller(sink, self.metrics, settings.patches_per_s, settings.patches_at_once)
         self._source = Source(settings.brokers, settings.prefix, settings.retry_max_s)
+        self.keeper: Keeper | None = None
+        self.parts: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
+        """More tasks that live as long as the loop, by name."""
         self._stop = asyncio.Event()
         self._turned_s = time.monotonic()
 
@@ -82,6 +88,7 @@ class Bridge:
                 ("tell", self._teller.run(self._due, self.settings.poll_ms / 1000)),
                 ("letters", self._letters()),
                 ("stop", self._stop.wait()),
+                *((name, part()) for name, part in self.parts.items()),
             )
         ]
         try:
@@ -118,7 +125,9 @@ class Bridge:
             if topic == "capacity":
                 fate = self.view.fold_capacity(record.key, record.value, record.timestamp)
             else:
-                fate = self.view.fold_ledger(record.key, record.value)
+                fate = self.view.fold_ledger(
+                    record.key, record.value, record.partition, record.offset, record.timestamp
+                )
         except BadRecord as error:
             self.metrics.count("records", topic, "bad")
             self.metrics.count("dead_letters", error.reason)
@@ -130,14 +139,16 @@ class Bridge:
         """What is to be told now; nothing before all is known, or while another bridge leads."""
         if not (self.ready and self.sink.may_tell):
             return []
-        desired, known = self.view.desired, self.sink.nodes
+        known, keeper, name = self.sink.nodes, self.keeper, self.sink.NAME
+        desired = self.view.desired if keeper is None else keeper.desired(name)
+        lent = self.view.lent if keeper is None else keeper.lent(name)
         if known is not None:
             desired = {node: one for node, one in desired.items() if node in known}
         self.metrics.set("nodes_unknown", len(self.view.desired) - len(desired))
         return reconcile(
             desired,
             self.sink.observed,
-            self.view.lent,
+            lent,
             self.view.now_ms(_mono_ms()),
             self.settings.rules,
         )

@@ -6,16 +6,14 @@ partitions and as often as it likes: older or equal records never win.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
 
+from scheduler_bridge.ledger.book import MAX_AMOUNT, Book, Folded
 from scheduler_bridge.log_clock import LogClock
 from scheduler_bridge.reconcile import Amount, Desired
-from schemas import codec, ledger
+from schemas import codec
 from schemas.errors import BadRecord
-from schemas.records import Capacity, LedgerEntry
-
-Folded = Literal["new", "old", "removed"]
-MAX_AMOUNT = 2**63 - 1
+from schemas.records import Capacity
 
 
 class View:
@@ -23,10 +21,14 @@ class View:
 
     def __init__(self) -> None:
         self.desired: dict[str, Desired] = {}
-        self.lent: dict[str, Amount] = {}
-        self._shares: dict[str, dict[str, Amount]] = {}
+        self.book = Book()
         self._clock = LogClock()
         self.now_ms, self.saw = self._clock.now_ms, self._clock.saw
+
+    @property
+    def lent(self) -> Mapping[str, Amount]:
+        """What is held of each node, by all schedulers."""
+        return self.book.lent
 
     def fold_capacity(self, key: bytes | None, raw: bytes | None, log_ms: int) -> Folded:
         """Take one record of ``capacity``. Raises BadRecord."""
@@ -52,32 +54,16 @@ class View:
         )  # fmt: skip
         return "new"
 
-    def fold_ledger(self, key: bytes | None, raw: bytes | None) -> Folded:
-        """Take one record of ``ledger``: what a scheduler holds on a node. Raises BadRecord."""
-        if ledger.kind_of(key) is not LedgerEntry:
-            return "old"
-        whose = ledger.parse(key)
-        shares = self._shares.setdefault(whose.node, {})
-        if raw is None:
-            for name in [whose.scheduler] if whose.scheduler else list(shares):
-                shares.pop(name, None)
-        else:
-            entry = codec.decode(LedgerEntry, raw)
-            ledger.check(whose, entry)
-            _in_range(
-                cpu_milli=entry.cpu_milli, memory_bytes=entry.memory_bytes,
-                mid_cpu_milli=entry.mid_cpu_milli, mid_memory_bytes=entry.mid_memory_bytes,
-            )  # fmt: skip
-            shares[entry.scheduler] = Amount(
-                entry.cpu_milli, entry.memory_bytes, entry.mid_cpu_milli, entry.mid_memory_bytes
-            )
-        if not shares:
-            del self._shares[whose.node]
-            self.lent.pop(whose.node, None)
-            return "removed"
-        every = zip(*(share.each() for share in shares.values()), strict=True)
-        self.lent[whose.node] = Amount(*map(sum, every))
-        return "new" if raw is not None else "removed"
+    def fold_ledger(
+        self,
+        key: bytes | None,
+        raw: bytes | None,
+        partition: int = 0,
+        offset: int = 0,
+        log_ms: int = 0,
+    ) -> Folded:
+        """Take one record of ``ledger``, in the order of its partition. Raises BadRecord."""
+        return self.book.fold(key, raw, partition, offset, log_ms)
 
     def lent_by_others(self, node: str, scheduler: str) -> Amount:
         """What all schedulers but this one hold on a node."""

@@ -1,0 +1,42 @@
+"""Sums and bounds of `Amount`, each of the four figures for itself. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from scheduler_bridge.reconcile import Amount
+
+NOTHING = Amount(0, 0)
+
+
+def total(amounts: Iterable[Amount]) -> Amount:
+    """The sum; `NOTHING` of none."""
+    found = NOTHING
+    for amount in amounts:
+        found = each(int.__add__, found, amount)
+    return found
+
+
+def less(one: Amount, other: Amount) -> Amount:
+    """What is left of ``one``, never below nothing."""
+    return each(lambda a, b: max(0, a - b), one, other)
+
+
+def larger(one: Amount, other: Amount) -> Amount:
+    """The larger of each figure."""
+    return each(max, one, other)
+
+
+def smaller(one: Amount, other: Amount) -> Amount:
+    """The smaller of each figure."""
+    return each(min, one, other)
+
+
+def within(one: Amount, bound: Amount) -> bool:
+    """Whether no figure is above its bound."""
+    return all(a <= b for a, b in zip(one.each(), bound.each(), strict=True))
+
+
+def each(law: Callable[[int, int], int], one: Amount, other: Amount) -> Amount:
+    """``law`` of each pair of figures."""
+    return Amount(*map(law, one.each(), other.each()))

@@ -1,0 +1,172 @@
+"""Keeps the ledger: says what this bridge's systems hold, answers claims, deals out the shares.
+
+A task of `scheduler_bridge.loop`. Level by level, never by memory: each turn compares the book
+(folded from the log by the bridge's own reader) with what the systems show and hold, and writes
+what differs. It answers only in partitions where it reigns, that is, where the log's newest
+`LedgerReign` is its own; whoever leads takes them over, and the log itself makes void what an
+earlier one says after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from aiokafka.errors import KafkaError
+
+from scheduler_bridge.ledger.amounts import NOTHING
+from scheduler_bridge.ledger.book import Held
+from scheduler_bridge.ledger.claims import Lendable
+from scheduler_bridge.ledger.log import LedgerLog, partition_of
+from scheduler_bridge.ledger.systems import Borrower
+from scheduler_bridge.ledger.turn import Node, Records, of_node
+from scheduler_bridge.reconcile import Amount, Desired
+from scheduler_bridge.view import View
+from schemas.ledger_records import LedgerReign
+
+log = logging.getLogger("slackwater.bridge")
+TURN_S = 0.05
+REIGN_AGAIN_S = 2.0
+
+
+class LedgerTaken(RuntimeError):
+    """Another bridge took the ledger over, and nothing elects between the two."""
+
+
+class Keeper:
+    """``leads``: whether this bridge may write now; None where nothing elects one.
+
+    ``own`` names this process in the log. ``ready``: whether the log was read to its end.
+    """
+
+    def __init__(
+        self,
+        own: str,
+        view: View,
+        out: LedgerLog,
+        borrowers: Sequence[Borrower],
+        ready: Callable[[], bool],
+        leads: Callable[[], bool] | None = None,
+        stale_ms: int = 900_000,
+    ) -> None:
+        self._own = own
+        self._view = view
+        self._out = out
+        self._borrowers = list(borrowers)
+        self._ready = ready
+        self._leads = leads
+        self._stale_ms = stale_ms
+        self._turned = False
+        self._reigned: set[int] = set()
+        self._asked_s: dict[int, float] = {}
+        self._parts: dict[str, dict[str, Desired]] = {one.system.name: {} for one in borrowers}
+
+    async def run(self) -> None:
+        """Until cancelled. Raises LedgerTaken."""
+        await self._out.start()
+        try:
+            while True:
+                try:
+                    await self.turn()
+                except KafkaError as error:
+                    log.warning("ledger: %r; trying again", error)
+                    await asyncio.sleep(1.0)
+                await asyncio.sleep(TURN_S)
+        finally:
+            await self._out.stop()
+
+    def desired(self, system: str) -> Mapping[str, Desired]:
+        """What a sink that follows capacity should show; of shared nodes its system's part only."""
+        if not self._turned:
+            return {}  # who shares what is not known yet: what is shown stands
+        parts = self._parts.get(system)
+        return {**self._view.desired, **parts} if parts else self._view.desired
+
+    def lent(self, system: str) -> Mapping[str, Amount]:
+        """What is held on each node; of shared nodes by this system alone."""
+        parts = self._parts.get(system)
+        if not parts:
+            return self._view.lent
+        return {**self._view.lent, **{n: self._view.book.of(n).holds(system) for n in parts}}
+
+    async def turn(self) -> None:
+        """One look at everything, and what it asks to be written."""
+        if not self._ready() or (self._leads is not None and not self._leads()):
+            return
+        await self._take_over()
+        now_ms = self._view.now_ms(_mono_ms())
+        records: Records = []
+        for node in sorted(self._concerned()):
+            partition = partition_of(node.encode(), self._out.partitions)
+            if self._reigns(partition):
+                records += self._of_node(node, partition, now_ms)
+        self._turned = True
+        await self._out.write(records)
+
+    def _concerned(self) -> set[str]:
+        return set(self._view.book.nodes).union(*(one.nodes for one in self._borrowers))
+
+    def _reigns(self, partition: int) -> bool:
+        reign = self._view.book.reigns.get(partition)
+        return reign is not None and reign.bridge == self._own
+
+    async def _take_over(self) -> None:
+        """Ask for every partition where another reigns; the log says who got it."""
+        now_s = time.monotonic()
+        for partition in range(self._out.partitions):
+            if self._reigns(partition):
+                self._reigned.add(partition)
+                continue
+            if self._leads is None and partition in self._reigned:
+                raise LedgerTaken(
+                    f"bridge {self._view.book.reigns[partition].bridge} took the ledger over; "
+                    "run one bridge, or several that elect one by Lease"
+                )
+            if now_s - self._asked_s.get(partition, -REIGN_AGAIN_S) >= REIGN_AGAIN_S:
+                self._asked_s[partition] = now_s
+                epoch = self._view.book.epoch(partition) + 1
+                await self._out.reign(partition, LedgerReign(epoch, self._own))
+
+    def _of_node(self, node: str, partition: int, now_ms: int) -> Records:
+        """Everything that is to be written of one node; what is to be shown is told on the way."""
+        book = self._view.book
+        mono_ms = _mono_ms()
+        seen = {one.system.name: one.seen(node, mono_ms) for one in self._borrowers}
+        want = self._view.desired.get(node)
+        held: dict[str, Held] = {}
+        for one in self._borrowers:
+            held.update(one.held_on(node))
+        turn = of_node(
+            Node(
+                node, book.of(node), book.epoch(partition),
+                self._lendable(want, now_ms),
+                [one.system for one in self._borrowers], seen, held,
+                [slot for name, slot in book.displaced if name == node],
+                sum(node in one.nodes for one in self._borrowers),
+            ),
+            now_ms,
+        )  # fmt: skip
+        for one in self._borrowers:
+            parts, amount = self._parts[one.system.name], turn.tell.get(one.system.name)
+            if amount is None or want is None:
+                parts.pop(node, None)
+            else:
+                parts[node] = replace(want, amount=amount)
+                one.wants(node, amount)
+        return turn.records
+
+    def _lendable(self, want: Desired | None, now_ms: int) -> Lendable | None:
+        """What may be lent; nothing new on old figures."""
+        if want is None:
+            return None
+        if want.removed:
+            return Lendable(NOTHING, new_work=False)
+        fresh = now_ms - want.seen_ms < self._stale_ms
+        return Lendable(want.amount, want.new_work and fresh)
+
+
+def _mono_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
