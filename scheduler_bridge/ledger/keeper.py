@@ -92,6 +92,13 @@ class Keeper:
             return self._view.lent
         return {**self._view.lent, **{n: self._view.book.of(n).holds(system) for n in parts}}
 
+    @property
+    def reigns(self) -> bool:
+        """Whether this bridge answers in every partition, and may tell what it answered."""
+        partitions = range(self._out.partitions)
+        leads = self._leads is None or self._leads()
+        return leads and bool(partitions) and all(self._reigns(one) for one in partitions)
+
     async def turn(self) -> None:
         """One look at everything, and what it asks to be written."""
         if not self._ready() or (self._leads is not None and not self._leads()):

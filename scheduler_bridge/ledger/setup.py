@@ -1,0 +1,87 @@
+"""Joins the ledger to a bridge: which systems borrow, and who may write. Called by the CLI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler_bridge.kube.client import Kube
+from scheduler_bridge.kube.election import identity
+from scheduler_bridge.ledger.bound_pods import Names
+from scheduler_bridge.ledger.keeper import Keeper
+from scheduler_bridge.ledger.kubernetes import SETTLE_MS, KubernetesSystem
+from scheduler_bridge.ledger.log import LedgerLog
+from scheduler_bridge.ledger.systems import Borrower
+from scheduler_bridge.ledger.yarn_system import LOOK_S, YarnSystem
+from scheduler_bridge.loop import Bridge
+from scheduler_bridge.sinks.yarn import ResourceManager
+from schemas.ledger import check_scheduler
+
+LEARN_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSettings:
+    """``yarn``: addresses of its ResourceManagers, none: no YARN. Weights: parts of what is idle.
+
+    ``settle_ms``: how long a fall on a Kubernetes node is waited for; ``learn_ms``: how long a
+    ResourceManager that has begun may know too little.
+    """
+
+    yarn: tuple[str, ...] = ()
+    yarn_user: str = "yarn"
+    yarn_name: str = "yarn"
+    yarn_weight: int = 1
+    kubernetes_name: str = "kubernetes"
+    kubernetes_weight: int = 1
+    settle_ms: int = SETTLE_MS
+    learn_ms: int = LEARN_MS
+    look_s: float = LOOK_S
+
+    def __post_init__(self) -> None:
+        check_scheduler(self.yarn_name)
+        check_scheduler(self.kubernetes_name)
+        if self.yarn_name == self.kubernetes_name:
+            raise ValueError(f"two schedulers are named {self.yarn_name}; give them two names")
+        for name in ("yarn_weight", "kubernetes_weight"):
+            if not 1 <= getattr(self, name) <= 1000:
+                raise ValueError(f"{name} is {getattr(self, name)}; allowed: 1 to 1000")
+        for name in ("settle_ms", "learn_ms"):
+            if not 0 <= getattr(self, name) <= 600_000:
+                raise ValueError(f"{name} is {getattr(self, name)}; allowed: 0 to 600000")
+
+
+def attach(
+    bridge: Bridge, settings: LedgerSettings, kube: Kube | None = None, names: Names | None = None
+) -> Keeper:
+    """Give the bridge a keeper and its borrowers' tasks; before it runs. Raises ValueError.
+
+    ``kube`` and ``names`` (of the resources) where the sink is Kubernetes: its Lease elects.
+    """
+    borrowers: list[Borrower] = []
+    if kube is not None and names is not None:
+        pods = KubernetesSystem(
+            kube, settings.kubernetes_name, names, lambda: bridge.sink.observed,
+            {settings.yarn_name}, weight=settings.kubernetes_weight, settle_ms=settings.settle_ms,
+        )  # fmt: skip
+        borrowers.append(pods)
+        bridge.parts["pods"] = pods.run
+    if settings.yarn:
+        yarn = YarnSystem(
+            ResourceManager(settings.yarn, settings.yarn_user), settings.yarn_name,
+            lambda: bridge.view.desired, lambda: keeper.reigns,
+            weight=settings.yarn_weight, learn_ms=settings.learn_ms, look_s=settings.look_s,
+        )  # fmt: skip
+        borrowers.append(yarn)
+        bridge.parts["yarn"] = yarn.run
+    keeper = Keeper(
+        identity(),
+        bridge.view,
+        LedgerLog(bridge.settings.brokers, bridge.settings.prefix),
+        borrowers,
+        lambda: bridge.ready,
+        None if kube is None else (lambda: bridge.sink.may_tell),
+        bridge.settings.rules.stale_ms,
+    )
+    bridge.keeper = keeper
+    bridge.parts["ledger"] = keeper.run
+    return keeper
