@@ -152,7 +152,7 @@ class Keeper:
                 self._lendable(want, now_ms),
                 [one.system for one in self._borrowers], seen, held,
                 [slot for name, slot in book.displaced if name == node],
-                sum(node in one.nodes for one in self._borrowers),
+                [one.system.name for one in self._borrowers if node in one.nodes],
             ),
             now_ms,
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """Kubernetes as a borrower of the ledger: pods as they are bound, nodes as the sink shows them.
 
 Used by `scheduler_bridge.ledger.keeper`; the sink itself tells (`Keeper.desired`). A fall counts
-once it is `SETTLE_MS` old: a pod that the scheduler had placed before it heard is bound by then.
+once it is ``settle_ms`` old: a pod that the scheduler had placed before it heard is bound by then.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from scheduler_bridge.ledger.systems import Steady
 from scheduler_bridge.reconcile import Amount, Observed
 
 log = logging.getLogger("slackwater.bridge")
-SETTLE_MS = 2_000
 
 
 class KubernetesSystem:
@@ -42,7 +41,7 @@ class KubernetesSystem:
         ours: Collection[str],
         *,
         weight: int = 1,
-        settle_ms: int = SETTLE_MS,
+        settle_ms: int,
     ) -> None:
         self.system = System(name, weight)
         self._names = names
@@ -86,7 +85,10 @@ class KubernetesSystem:
         observed = self._shown().get(node)
         shows = observed.amount if observed is not None else NOTHING
         settled = self._steady.settled(node, shows, mono_ms)
-        return Seen(shows, self._held(node).amount, self._waits, settled, self.sure)
+        return Seen(
+            shows, self._held(node).amount, self._waits, settled, self.sure,
+            here=node in self._notes.objects,
+        )  # fmt: skip
 
     def wants(self, node: str, amount: Amount) -> None:
         """Nothing to do: the sink follows `Keeper.desired`."""
@@ -114,4 +116,5 @@ class KubernetesSystem:
 
 
 def _note(node: Any) -> str:
+    """The annotation; "" where there is none: the key stands for the node."""
     return str((node.metadata.annotations or {}).get(third_party.ALLOCATIONS, ""))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+import uuid
 from dataclasses import dataclass
 
-from scheduler_bridge.kube.client import Kube
-from scheduler_bridge.kube.election import identity
 from scheduler_bridge.ledger.bound_pods import Names
 from scheduler_bridge.ledger.keeper import Keeper
-from scheduler_bridge.ledger.kubernetes import SETTLE_MS, KubernetesSystem
 from scheduler_bridge.ledger.log import LedgerLog
 from scheduler_bridge.ledger.systems import Borrower
 from scheduler_bridge.ledger.yarn_system import LOOK_S, YarnSystem
@@ -16,6 +15,7 @@ from scheduler_bridge.loop import Bridge
 from scheduler_bridge.sinks.yarn import ResourceManager
 from schemas.ledger import check_scheduler
 
+SETTLE_MS = 2_000
 LEARN_MS = 10_000
 
 
@@ -50,15 +50,16 @@ class LedgerSettings:
                 raise ValueError(f"{name} is {getattr(self, name)}; allowed: 0 to 600000")
 
 
-def attach(
-    bridge: Bridge, settings: LedgerSettings, kube: Kube | None = None, names: Names | None = None
-) -> Keeper:
+def attach(bridge: Bridge, settings: LedgerSettings, names: Names) -> Keeper:
     """Give the bridge a keeper and its borrowers' tasks; before it runs. Raises ValueError.
 
-    ``kube`` and ``names`` (of the resources) where the sink is Kubernetes: its Lease elects.
+    ``names``: of the resources. Where the sink is Kubernetes, its connection and its Lease serve.
     """
     borrowers: list[Borrower] = []
-    if kube is not None and names is not None:
+    kube = getattr(bridge.sink, "kube", None)
+    if kube is not None:
+        from scheduler_bridge.ledger.kubernetes import KubernetesSystem  # noqa: PLC0415 - lightkube
+
         pods = KubernetesSystem(
             kube, settings.kubernetes_name, names, lambda: bridge.sink.observed,
             {settings.yarn_name}, weight=settings.kubernetes_weight, settle_ms=settings.settle_ms,
@@ -74,7 +75,7 @@ def attach(
         borrowers.append(yarn)
         bridge.parts["yarn"] = yarn.run
     keeper = Keeper(
-        identity(),
+        f"{socket.gethostname()}_{uuid.uuid4().hex[:12]}",
         bridge.view,
         LedgerLog(bridge.settings.brokers, bridge.settings.prefix),
         borrowers,

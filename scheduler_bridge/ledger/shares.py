@@ -25,13 +25,14 @@ ENDLESS = Amount(2**60, 2**60, 2**60, 2**60)
 class System:
     """``weight``: its part of what nobody asks for. ``grain``: it can be shown multiples only.
 
-    ``hears_no_new_work``: whether it can be told to keep what it has and start nothing.
+    ``led``: it shows what the keeper tells it and nothing else, and knows no "no new work"; else a
+    sink tells it, which by itself follows capacity.
     """
 
     name: str
     weight: int = 1
     grain: Amount = ONE
-    hears_no_new_work: bool = True
+    led: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Seen:
 
     ``settled``: it has shown this for long enough that nothing started on more is under way.
     ``sure``: False while the system does not answer; then ``shows`` and ``held`` are the last seen.
+    ``here``: whether it could start anything on this node at all.
     """
 
     shows: Amount
@@ -47,6 +49,7 @@ class Seen:
     waits: Amount = NOTHING
     settled: bool = True
     sure: bool = True
+    here: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,9 @@ def moves(
     if lendable is None:
         return {name: Move(smaller(counts[name], seen[name].shows), None) for name in names}
     for_us = less(less(lendable.amount, others), wanted)
-    aims = targets(for_us, systems, held, {name: seen[name].waits for name in names}, share)
+    waits = {name: seen[name].waits for name in names}
+    here = [system for system in systems if seen[system.name].here]
+    aims = targets(for_us, systems, held, waits, share, here)
     room = less(for_us, total(counts.values()))
     grows = lendable.new_work and all(seen[name].sure for name in names)
     found = {}
@@ -85,7 +90,7 @@ def moves(
         name = system.name
         aim = aims[name]
         if not lendable.new_work:
-            kept = larger(share[name], held[name]) if system.hears_no_new_work else held[name]
+            kept = held[name] if system.led else larger(share[name], held[name])
             aim = smaller(aim, kept)
         shown = seen[name].shows
         low = larger(larger(aim, held[name]), shown if seen[name].settled else share[name])
@@ -105,12 +110,14 @@ def targets(
     held: Mapping[str, Amount],
     waits: Mapping[str, Amount],
     share: Mapping[str, Amount],
+    here: Sequence[System],
 ) -> dict[str, Amount]:
     """What each should have in the end: never more in all than there is.
 
-    Each has what it holds. What is free goes first to those with work that waits, then stays with
-    who has it already, then by weight. Where more is held than there is, each is left what the
-    others do not hold: all are shown the fall, and evictions follow.
+    Each has what it holds; who is not ``here`` no more than that. What is free goes first to those
+    with work that waits, then stays with who has it already, then by weight. Where more is held
+    than there is, each is left what the others do not hold: all are shown the fall, and evictions
+    follow.
     """
     names = [system.name for system in systems]
     free = less(for_us, total(held[name] for name in names))
@@ -120,7 +127,7 @@ def targets(
         {name: less(share[name], total([held[name], given[name]])) for name in names},
         dict.fromkeys(names, ENDLESS),
     ):
-        more = _dealt(free, systems, want)
+        more = {**dict.fromkeys(names, NOTHING), **_dealt(free, here, want)}
         free = less(free, total(more.values()))
         given = {name: total([given[name], more[name]]) for name in names}
     found = {}
@@ -129,7 +136,7 @@ def targets(
         whole = each(lambda figure, grain: figure - figure % grain, aim, system.grain)
         found[system.name] = larger(whole, smaller(aim, held[system.name]))
     left = less(for_us, total(found.values()))
-    for system in systems:
+    for system in here:
         if system.grain == ONE:
             found[system.name] = total([found[system.name], left])
             break
@@ -148,6 +155,8 @@ def _dealt(
     free: Amount, systems: Sequence[System], want: Mapping[str, Amount]
 ) -> dict[str, Amount]:
     """``free`` among those who want some, by weight, nobody more than wanted."""
+    if not systems:
+        return {}
     figures = [
         _deal(one, [system.weight for system in systems], list(wants))
         for one, *wants in zip(

@@ -38,8 +38,8 @@ class Node:
     seen: Mapping[str, Seen]
     held: Mapping[str, Held]
     displaced: Collection[Slot] = ()
-    here: int = 1
-    """How many of our systems have this node."""
+    here: Collection[str] = ()
+    """Which of our systems have this node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,12 @@ def of_node(node: Node, now_ms: int) -> Turn:
 
 
 def is_shared(node: Node) -> bool:
-    """Whether more than one may borrow here; once dealt out, a node stays so."""
+    """Whether there is anything to deal out here; once dealt out, a node stays so."""
     book = node.book
     names = {system.name for system in node.systems}
     others = {*book.schedulers(), *(slot.scheduler for slot in book.claims)} - names
-    dealt = any(slot.claim == SHARE for slot in book.grants)
-    return node.here > 1 or bool(others) or dealt
+    led = any(system.led and system.name in node.here for system in node.systems)
+    return led or bool(others) or any(slot.claim == SHARE for slot in book.grants)
 
 
 def as_seen(book: NodeBook, seen: Mapping[str, Seen]) -> NodeBook:

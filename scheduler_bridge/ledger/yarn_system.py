@@ -41,7 +41,7 @@ class YarnSystem:
         learn_ms: int = 10_000,
         look_s: float = LOOK_S,
     ) -> None:
-        self.system = System(name, weight, GRAIN, hears_no_new_work=False)
+        self.system = System(name, weight, GRAIN, led=True)
         self._manager = manager
         self._known = known
         self._may_tell = may_tell
@@ -66,7 +66,7 @@ class YarnSystem:
         del mono_ms
         one = self._of(node)
         waits = ENDLESS if self._view.waits and one.id else NOTHING
-        return Seen(one.shows, one.held, waits, sure=self.sure)
+        return Seen(one.shows, one.held, waits, sure=self.sure, here=bool(one.id))
 
     def wants(self, node: str, amount: Amount) -> None:
         one = self._of(node)

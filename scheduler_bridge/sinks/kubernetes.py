@@ -45,7 +45,7 @@ class Kubernetes:
     NAME: ClassVar[str] = "kubernetes"
 
     def __init__(self, kube: Kube, election: Election, names: Names, metrics: Metrics) -> None:
-        self._kube = kube
+        self.kube = self._kube = kube
         self._election = election
         self._names = names
         self._metrics = metrics

@@ -134,6 +134,14 @@ def test_an_earlier_bridge_that_wakes_up_changes_nothing_and_is_written_over() -
     assert (verdict.void, verdict.over) == (1, [])
 
 
+def test_who_is_not_here_gets_nothing_that_it_does_not_hold() -> None:
+    held = {"kubernetes": Amount(1000, 0), "yarn": Amount(2000, 0)}
+    none = dict.fromkeys(held, NOTHING)
+    found = targets(Amount(8000, 0), SYSTEMS, held, none, none, [KUBE])
+    assert found == {"kubernetes": Amount(6000, 0), "yarn": Amount(2000, 0)}
+    assert targets(Amount(8000, 0), SYSTEMS, held, none, none, []) == held
+
+
 EVENT = st.sampled_from(
     ["turn", "turn", "turn", "die", "start", "start", "end", "capacity", "claim", "free", "waits"]
 )
@@ -201,7 +209,9 @@ def test_targets_never_add_up_to_more_than_there_is(
         return {KUBE.name: Amount(kube, 0), YARN.name: Amount(yarn // 1000 * 1000, 0)}
 
     held = both(held_k, held_y)
-    found = targets(Amount(could, 0), SYSTEMS, held, both(waits_k, waits_y), both(has_k, has_y))
+    found = targets(
+        Amount(could, 0), SYSTEMS, held, both(waits_k, waits_y), both(has_k, has_y), SYSTEMS
+    )
     sum_ = total(found.values()).cpu_milli
     if total(held.values()).cpu_milli <= could:
         assert sum_ == could

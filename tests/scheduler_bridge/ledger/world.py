@@ -22,7 +22,7 @@ from tests.scheduler_bridge.ledger.checker import Said
 NODE = "n"
 EIGHT = Amount(8000, 8 << 20)
 KUBE = System("kubernetes")
-YARN = System("yarn", grain=Amount(1000, 1 << 20, 1, 1), hears_no_new_work=False)
+YARN = System("yarn", grain=Amount(1000, 1 << 20, 1, 1), led=True)
 SYSTEMS = (KUBE, YARN)
 
 
@@ -78,7 +78,7 @@ class World:
                 NODE, self.book.of(NODE), self.reign,
                 Lendable(self.lendable, self.new_work), SYSTEMS, seen,
                 {name: Held(self.held(name)) for name in self.shows},
-                [slot for _, slot in self.book.displaced], 2,
+                [slot for _, slot in self.book.displaced], frozenset(self.shows),
             ),
             self.now_ms,
         )  # fmt: skip
