@@ -50,13 +50,31 @@ def lines_of(
     """Short-term and long-term lines [n, 2] of the pods ``slots`` on ``rows`` [n], milli and bytes.
 
     ``live`` [n, 8] are their maxima; ABSENT without a value. The short-term one comes from the
-    pods' models where the policy wants it.
+    pods' models, or from what they use now, where the policy wants it.
     """
+    peaks = _short_peaks(state, rows, slots, live)
     short, long = (
-        line_of(live[:, window], law.column(state, rows, f"reservation.{name}_margin_percent"))
-        for name, window in (("short", windows.SHORT), ("long", windows.LONG))
+        line_of(peak, law.column(state, rows, f"reservation.{name}_margin_percent"))
+        for name, peak in (("short", peaks), ("long", live[:, windows.LONG]))
     )
     return predict.short_lines(state, rows, slots, live, short), long
+
+
+def _short_peaks(state: PartitionState, rows: Ints, slots: Ints, live: Array) -> Array:
+    """Milli and KiB [n, 2]: the maxima of the window, or the newest use where the policy says so.
+
+    A use that the last sample but one did not tell either is old: the window stands for it.
+    """
+    peaks = live[:, windows.SHORT]
+    wanted = law.choice(state, rows, "reservation.short_model", "newest")
+    if not wanted.any():
+        return peaks
+    pods, last_ms = state.pods, state.nodes["event_ms"].take(rows)
+    use = np.stack([pods["milli"].take(slots), windows.kib(pods["size"].take(slots))], axis=1)
+    told_ms = np.stack([pods[f"{name}_ms"].take(slots) for name in ("milli", "size")], axis=1)
+    told = (use >= 0) & (told_ms >= last_ms[:, None])
+    result: Array = np.where(wanted[:, None] & told, use, peaks)
+    return result
 
 
 def expected(line: Ints, request: Ints, warm: Bools) -> Ints:

@@ -95,8 +95,9 @@ class EvictCpu(Part, frozen=True):
 class ReservationRule(Part, frozen=True):
     """Short-term and long-term reservation: peaks of a window, and a margin."""
 
-    # window or predicted: the level that is worth its price, where a pod has a warm model
-    short_model: Literal["window", "predicted"] = "window"
+    # window; predicted: the level that is worth its price, where a pod has a warm model; newest:
+    # the use of the last sample, so that what is lent follows it up and down
+    short_model: Literal["window", "predicted", "newest"] = "window"
     short_margin_percent: Percent = 10
     long_margin_percent: Percent = 20
     warm_ms: Ms = 300_000  # shorter history: capacity holds at what is lent

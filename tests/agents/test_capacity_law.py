@@ -85,6 +85,27 @@ def test_a_spike_is_remembered_longer_by_mid_than_by_batch() -> None:
     assert seen.mid_cpu_terms["long"] == 2400
 
 
+def test_where_the_newest_use_is_the_need_it_follows_each_sample() -> None:
+    newest = text().replace("reservation: {", "reservation: {short_model: newest, ")
+    assert newest != text()
+    node = Node(pods=(online("a", cpu_request_milli=4000),))
+    world = World(newest, node)
+    world.run(node, 5, milli=[2000])
+    seen = last(world, node, 1, milli=[500])
+    assert (seen.cpu_terms["need"], seen.mid_cpu_terms["long"]) == (550, 2400)
+    assert last(world, node, 1, milli=[3000]).cpu_terms["need"] == 3300
+
+
+def test_r3_a_use_that_nobody_tells_any_more_is_not_the_newest() -> None:
+    newest = text().replace("reservation: {", "reservation: {short_model: newest, ")
+    node = Node(pods=(online("a", cpu_request_milli=4000),))
+    world = World(newest, node)
+    world.run(node, 3, milli=[2000])
+    assert last(world, node, 1, milli=[500]).cpu_terms["need"] == 550
+    world.run(node, 3, milli=[0], more={"cpu_usage_us": [None]})
+    assert world.value(node, "sums")[7] == 2200, "the window stands for it"
+
+
 def test_unallocated_and_fixed_shares_of_mid() -> None:
     node = Node(pods=(online("a", cpu_request_milli=2000), best_effort("b")))
     world = World(text(more="mid: {unallocated_percent: 25}\n"), node)
