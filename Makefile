@@ -17,6 +17,8 @@ MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
 TESTS ?= tests
+# What touches neither a broker nor the kernel; the rest is timed, and so runs alone.
+PURE := tests/agents tests/arch tests/conformance tests/determinism tests/schemas tests/sim
 FOR ?=
 ARGS ?=
 TRACES ?=
@@ -44,8 +46,15 @@ lint: venv
 	@echo "== import contracts" && $(BIN)/lint-imports --no-cache --no-logo
 
 test: setup lint
+ifeq ($(TESTS),tests)
+	@echo "== pytest, rules without a machine: on all cores"
+	@$(BIN)/python -m pytest --numprocesses=logical --dist=worksteal --durations=5 $(PURE) $(ARGS)
+	@echo "== pytest, brokers and kernel: one at a time"
+	@$(BIN)/python -m pytest --durations=15 tests $(PURE:%=--ignore=%) $(ARGS)
+else
 	@echo "== pytest"
 	@$(BIN)/python -m pytest --durations=15 $(TESTS) $(ARGS)
+endif
 
 test-kube: setup kube
 	@$(BIN)/python -m pytest --durations=5 $(if $(filter-out tests,$(TESTS)),$(TESTS),tests/kube) $(ARGS)

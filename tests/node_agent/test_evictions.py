@@ -32,6 +32,7 @@ from tests.node_agent.trees import BE, V1_GROUP, V2_GROUP, Crash, NthWrite, grou
 from tests.support import patient
 
 KILLED = -9
+LOOK_MS = 20
 
 
 def table(*rows: tuple[str, str, int, bool, Way]) -> list[Any]:
@@ -96,14 +97,14 @@ class Stage:
         return await self.node.obey.step()
 
     async def until_said(self, seconds: float = 10.0) -> Ack:
-        """The next ack; the node's clock goes on by a step each time."""
+        """The next ack; the node's clock keeps pace with real work, slower on a slow machine."""
         until = asyncio.get_running_loop().time() + patient(seconds)
         while True:
-            acks = [ack for ack in await self.step() if ack.decider == "evict_cpu"]
+            acks = [ack for ack in await self.step(LOOK_MS) if ack.decider == "evict_cpu"]
             if acks:
                 return acks[0]
             assert asyncio.get_running_loop().time() < until, "nothing was said"
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(patient(LOOK_MS / 1000))
 
     def root_milli(self) -> int:
         return cpu_quota.in_force(self.trees.cpu)
