@@ -25,6 +25,8 @@ from scheduler_bridge.kube.errors import refused, translated
 
 AGENT = "slackwater-bridge"
 TIMEOUT_S = 10.0
+CONNECT_S = 1.0
+"""For each of TCP and TLS: shorter than any lease, for who leads must be able to say so in time."""
 SILENCE_S = 90.0
 """A watch with bookmarks says something every 75 s at the latest; longer is a dead connection."""
 MOST_CONNECTIONS = 200
@@ -50,7 +52,7 @@ class Kube:
     """A connection to one API server; `async with`, or `close` it."""
 
     def __init__(self, config: SingleConfig, timeout_s: float = TIMEOUT_S) -> None:
-        timeout = httpx2.Timeout(timeout_s)
+        timeout = httpx2.Timeout(timeout_s, connect=CONNECT_S)
         if config.user is None:
             raise ValueError(f"context {config.context_name} has no user; name one in it")
         transport = _Transport(
@@ -68,7 +70,7 @@ class Kube:
             trust_env=False,
         )
         self._http = client_adapter.AsyncClient(config, parameters)
-        self._stream_timeout = httpx2.Timeout(timeout_s, read=SILENCE_S)
+        self._stream_timeout = httpx2.Timeout(timeout_s, connect=CONNECT_S, read=SILENCE_S)
         self.server = config.cluster.server
         self.namespace = config.namespace
 

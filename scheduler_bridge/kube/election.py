@@ -92,7 +92,7 @@ class Election:
         try:
             while True:
                 try:
-                    async with asyncio.timeout(self._lease_s / 2):
+                    async with asyncio.timeout(self._lease_s):
                         await self._turn()
                 except OSError as error:  # also the TimeoutError
                     log.debug("lease %s/%s: %s", self._namespace, self._name, error)
