@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import tomllib
+from functools import cache
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import typer
 
-from streams.cli import found, load
+from streams.cli import GROUP, load
+
+PROJECT = Path(__file__).parents[1] / "pyproject.toml"
+
+
+@cache
+def _commands() -> dict[str, EntryPoint]:
+    """As this tree names them, whatever the environment was installed from."""
+    said = tomllib.loads(PROJECT.read_text())["project"]["entry-points"][GROUP]
+    return {name: EntryPoint(name, value, GROUP) for name, value in said.items()}
 
 
 def parse(arguments: list[str]) -> dict[str, Any]:
@@ -26,7 +39,7 @@ def option_names(arguments: list[str]) -> set[str]:
 def _follow(arguments: list[str]) -> tuple[Any, dict[str, Any]]:
     """The last command on the way, and all parameters met."""
     name, *rest = arguments
-    command: Any = typer.main.get_command(load(found()[name]))
+    command: Any = typer.main.get_command(load(_commands()[name]))
     parameters: dict[str, Any] = {}
     while True:
         with command.make_context(name, rest) as context:

@@ -10,9 +10,10 @@ from lightkube import ApiError, AsyncClient
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Namespace, Node, Pod, ServiceAccount
 
-from tests.kube import objects, programs, tools
+from tests.kube import manifests, objects, programs, tools
 from tests.kube.cluster import Cluster
 from tests.kube.errors import MissingError
+from tests.kube.manifests import Variants
 from tests.kube.programs import Programs
 from tests.kube.tools import Tools
 from tests.support import unavailable
@@ -34,6 +35,12 @@ def charting() -> Tools:
         return tools.find()
     except MissingError as error:
         unavailable(str(error))
+
+
+@pytest.fixture(scope="session")
+def variants(charting: Tools) -> Variants:
+    """All that an operator may apply, rendered once."""
+    return manifests.variants(charting)
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ subjects:
     namespace: {{ include "slackwater.namespace" . }}
 {{- end }}
 
-{{/* The one Lease of a component that has a leader. A name cannot bound what is created. */}}
+{{/* The one Lease (lease: its name) of a component that has a leader. A name cannot bound what is created. */}}
 {{- define "slackwater.lease" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -69,7 +69,7 @@ rules:
     verbs: [create]
   - apiGroups: [coordination.k8s.io]
     resources: [leases]
-    resourceNames: [{{ include "slackwater.name" . }}]
+    resourceNames: [{{ .lease }}]
     verbs: [get, update]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
