@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import guards, law
+from agents import guards, law, slo_state
 from agents.capacity_record import (
     COLD,
     DISABLED,
@@ -22,6 +22,7 @@ from agents.capacity_record import (
     publish,
 )
 from agents.capacity_terms import look
+from agents.lending.amounts import permille_of
 from agents.lending.batch import degraded
 from agents.log import Output
 from agents.table import ABSENT, Bools, Field, Ints
@@ -57,13 +58,18 @@ def decide(state: PartitionState, view: TickView, out: list[Output]) -> None:
     seen = look(state, view.log_ms, rows)
     condition = _condition(state, view, rows)
     mid = np.where(law.switch(state, rows, "mid.enabled"), condition, DISABLED)
+    new_work = (condition == FRESH) & ~slo_state.stopped(state, rows)
     whole = Whole(
-        rows, seats, seen.terms, seen.mid_terms, seen.computed, condition, mid, seen.computed
-    )
+        rows, seats, seen.terms, seen.mid_terms, seen.computed, condition, mid, new_work,
+        seen.computed,
+    )  # fmt: skip
     before = state.nodes.take("offer", whole.rows)
     _guard(state, view, whole)
     free = np.minimum(whole.offer, whole.computed)[:, :2] - whole.terms["lent"]
-    whole.terms["free"] = np.where((condition == FRESH)[:, None], np.maximum(free, 0), 0)
+    free = np.where((condition == FRESH)[:, None], np.maximum(free, 0), 0)
+    for guard, at in zip(*slo_state.of_rows(state, rows), strict=True):
+        free[at] = permille_of(free[at], guard.free_permille)
+    whole.terms["free"] = free
     send = np.flatnonzero(_worth_saying(state, view, whole))
     publish(state, view.cause, whole, send, before, out)
 
@@ -100,7 +106,11 @@ def _guard(state: PartitionState, view: TickView, whole: Whole) -> None:
     capacity = np.tile(whole.terms["capacity"], 2)
     rise = guards.rise(capacity, per_min[:, None], elapsed_ms[:, None])
     condition = np.stack([whole.state, whole.mid_state], axis=1).repeat(2, axis=1)
-    offer = np.where(condition == FRESH, np.minimum(computed, start + rise), start)
+    offer = np.minimum(computed, start + rise)
+    for guard, at in zip(*slo_state.of_rows(state, rows), strict=True):
+        if guard.cap:
+            offer[at] = np.minimum(offer[at], guard.cap)
+    offer = np.where(condition == FRESH, offer, start)
     offer = np.where(condition == COLD, lent, offer)
     offer = np.where(condition >= WITHDRAWN, np.minimum(start, lent), offer)
     nodes.put("offer", rows, offer)
@@ -109,16 +119,18 @@ def _guard(state: PartitionState, view: TickView, whole: Whole) -> None:
 
 
 def _worth_saying(state: PartitionState, view: TickView, whole: Whole) -> Bools:
-    """New, changed enough, other in kind, zones of other pods, or not said for long."""
+    """New, changed enough, other in kind, called back, zones of other pods, or old."""
     nodes, rows = state.nodes, whole.rows
     said, said_ms = nodes.take("said", rows), nodes["said_ms"].take(rows)
-    new_work = whole.state == FRESH
     capacity = np.tile(whole.terms["capacity"], 2)
     permille = law.column(state, rows, "capacity.change_permille")
     changed = guards.changed(said, whole.offer, capacity, permille[:, None])
     due = view.log_ms - said_ms >= law.column(state, rows, "capacity.refresh_ms")
-    other_kind = new_work != nodes["said_new"].take(rows)
+    other_kind = whole.new_work != nodes["said_new"].take(rows)
+    stepped = np.zeros(len(rows), dtype=np.bool_)
+    for guard, at in zip(*slo_state.of_rows(state, rows), strict=True):
+        stepped[at] = guard.moved_ms == view.log_ms
     other_pods = nodes["pods_rev"].take(rows) != nodes["said_rev"].take(rows)
     other_pods &= nodes["zone_count"].take(rows) > 0
-    result: Bools = changed.any(axis=1) | other_kind | other_pods | due | (said_ms < 0)
+    result: Bools = changed.any(axis=1) | other_kind | stepped | other_pods | due | (said_ms < 0)
     return result

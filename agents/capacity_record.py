@@ -14,7 +14,7 @@ from agents import emit, law
 from agents.capacity_terms import MID_TERMS, TERMS
 from agents.capacity_zones import zones_of
 from agents.log import Output
-from agents.table import Ints
+from agents.table import Bools, Ints
 from schemas.records import Capacity, Cause
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ COMPUTED = (
     "computed_cpu_milli", "computed_memory_bytes", "computed_mid_cpu_milli",
     "computed_mid_memory_bytes",
 )  # fmt: skip
+SLO = "slo"
+"""The reason where an online service has left its objective, and no new work is taken for it."""
 REASONS = ("", "cold", "silent", "unknown_pods", "withdrawn", "disabled")
 FRESH, COLD, SILENT, UNKNOWN_PODS, WITHDRAWN, DISABLED = range(len(REASONS))
 """Conditions of a node's numbers, and the reason each is published with."""
@@ -42,6 +44,7 @@ class Whole:
     computed: Ints
     state: Ints  # FRESH .. DISABLED, of batch
     mid_state: Ints
+    new_work: Bools
     offer: Ints
 
 
@@ -61,22 +64,24 @@ def publish(
     batch_terms = _rows_of(whole.terms, TERMS, chosen)
     mid_terms = _rows_of(whole.mid_terms, MID_TERMS, chosen)
     condition, mid_condition = whole.state[chosen].tolist(), whole.mid_state[chosen].tolist()
+    welcome = whole.new_work[chosen].tolist()
     zones = _zones(state, cause, whole, chosen)
     outcome: list[str] = []
     names: list[str] = []
     for i, at in enumerate(chosen.tolist()):
         name = whole.seats[at].name
         now, was = offer[i], held[i]
-        reason = REASONS[condition[i]] or _direction(was[:2], now[:2])
+        slo = "" if welcome[i] else SLO
+        reason = REASONS[condition[i]] or slo or _direction(was[:2], now[:2])
         record = Capacity(
             node=name,
             cause=cause,
             reason=reason,
-            new_work=condition[i] == FRESH,
+            new_work=welcome[i],
             cpu_terms=dict(zip(TERMS, batch_terms[0][i], strict=True)),
             memory_terms=dict(zip(TERMS, batch_terms[1][i], strict=True)),
             workloads=law.of(state, int(rows[i])).rollout.workloads,
-            mid_reason=REASONS[mid_condition[i]] or _direction(was[2:], now[2:]),
+            mid_reason=REASONS[mid_condition[i]] or slo or _direction(was[2:], now[2:]),
             mid_cpu_terms=dict(zip(MID_TERMS, mid_terms[0][i], strict=True)),
             mid_memory_terms=dict(zip(MID_TERMS, mid_terms[1][i], strict=True)),
             **dict(zip(NAMES, now, strict=True)),
@@ -95,7 +100,7 @@ def publish(
     emit.decision(cause, "capacity", tuple(names), tuple(outcome), columns, out)
     nodes.put("said", rows, whole.offer[chosen])
     nodes["said_ms"][rows] = cause.log_ms
-    nodes["said_new"][rows] = whole.state[chosen] == FRESH
+    nodes["said_new"][rows] = whole.new_work[chosen]
     nodes["said_rev"][rows] = nodes["pods_rev"].take(rows)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import claims, law, machine, predict
+from agents import claims, law, machine, predict, slo_watch
 from agents.classes import HIGH, HOST, MID, priority_of, roles_of
 from agents.eviction import worth
 from agents.lending.reserved import reserved, said_cpu_milli
@@ -166,6 +166,7 @@ def _facts(state: PartitionState, row: int, pods: tuple[PodFact, ...]) -> None:
         arena["request"][here][prod], axis=0, dtype=np.int64
     )
     arena["numa"][here] = [_mask(pod) for pod in pods]
+    arena["workload"][here] = [slo_watch.code_of(pod) for pod in pods]
     worth.note(arena, here, pods)
     claims.note(state, here, pods)
     arena["priority"][here] = [max(-LARGEST, min(priority_of(pod), LARGEST)) for pod in pods]

@@ -11,7 +11,7 @@ from typing import Any
 from schemas.packed import PackedSample
 from schemas.records import Tick
 
-LAW_VERSION = 5
+LAW_VERSION = 6
 """Byte equality of outputs holds within one law version; raise it with any change of results."""
 
 
@@ -26,13 +26,17 @@ class SampleEntry:
 
 @dataclass(frozen=True, slots=True)
 class SideRecord:
-    """A record of a side topic that a tick admitted; ``record`` None: a tombstone."""
+    """A record of a side topic that a tick admitted; ``record`` None: a tombstone.
+
+    ``log_ms``: the broker's append time; -1: not known.
+    """
 
     topic: str
     partition: int
     offset: int
     key: bytes
     record: Any
+    log_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Side records: inventory, policies, fleet facts, ledger and acks, as ticks admit them.
+"""Side records: inventory, policies, fleet facts, ledger, acks and SLIs, as ticks admit them.
 
 `agents.ticks` calls `admit`. Records take effect in (topic, partition, offset) order, each once,
 never beyond the largest vector so far; that vector is part of the state.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import claims, inventory, law, predict
+from agents import claims, inventory, law, predict, slo_watch
 from agents.emit import cause_of, decision
 from agents.eviction import overdraft
 from agents.eviction.node import note_ack
@@ -94,6 +94,8 @@ def _apply(
             note_ack(state, record)
     elif side.topic == "ledger":
         _ledger(state, side.key, record)
+    elif side.topic == "slis":
+        slo_watch.note(state, side)
 
 
 def _newer(state: PartitionState, facts: FleetFacts) -> bool:

@@ -28,6 +28,8 @@ from agents import (
     law,
     machine,
     reservation,
+    slo_state,
+    slo_watch,
     suppress,
     suppress_cpuset,
     windows,
@@ -39,7 +41,7 @@ from schemas.records import FleetFacts
 if TYPE_CHECKING:
     from agents.prediction.held import Held
 
-IMAGE_VERSION = 5  # raised with every change of what an image holds
+IMAGE_VERSION = 6  # raised with every change of what an image holds
 ROOM_STEP = 8
 """Slots are given in spans of a multiple of this."""
 GROWTH = 4
@@ -52,7 +54,7 @@ _NO_CONTENT = ("node.start", "node.room", "node.policy_no", "node.isolate_looked
 _MODULES = (
     inventory, law, fold, windows, suppress, evict_memory, evict_cpu, capacity, reservation,
     interference,
-    machine, suppress_cpuset, burst, isolate, claims,
+    machine, suppress_cpuset, burst, isolate, claims, slo_watch,
 )  # fmt: skip
 NODE_FIELDS = tuple(field for module in _MODULES for field in module.NODE_FIELDS)
 POD_FIELDS = tuple(field for module in _MODULES for field in module.POD_FIELDS)
@@ -102,6 +104,8 @@ class PartitionState:
         self.facts_ms = ABSENT  # log time of the tick that admitted them
         self.orders_ms: list[int] = []  # log times of the last cool-down's evictions
         self.ledger: dict[str, dict[str, tuple[int, ...]]] = {}  # node, scheduler -> lent_sum's
+        self.watches: dict[bytes, slo_state.Watches] = {}  # node
+        self.guards: dict[bytes, slo_state.Guard] = {}  # node
         self.counts: Counter[str] = Counter()
         self.seats: dict[bytes, Seat] = {}
         self.nodes = Table(NODE_FIELDS)
@@ -138,6 +142,8 @@ class PartitionState:
     def forget(self, key: bytes) -> None:
         """Drop a node, its pods and its row."""
         seat = self.seats.pop(key)
+        self.watches.pop(key, None)
+        self.guards.pop(key, None)
         row = seat.row
         start, room = int(self.nodes["start"][row]), int(self.nodes["room"][row])
         self.clear_slots(slice(start, start + room))
@@ -245,6 +251,8 @@ class PartitionState:
             "facts": None if self.facts is None else msgspec.to_builtins(self.facts),
             "counts": dict(self.counts),
             "ledger": {k: {s: list(v) for s, v in d.items()} for k, d in self.ledger.items()},
+            "watches": slo_state.image(self.watches),
+            "guards": slo_state.image(self.guards),
             "seats": [_seat_out(seat) for _, seat in seats],
         }
         return meta, arrays
@@ -265,6 +273,8 @@ class PartitionState:
         state.ledger = {
             node: {s: tuple(v) for s, v in lent.items()} for node, lent in meta["ledger"].items()
         }
+        state.watches = slo_state.watches_of(meta["watches"])
+        state.guards = slo_state.guards_of(meta["guards"])
         state._restore(meta["seats"], arrays)
         law.enact(state, published)
         return state

@@ -20,6 +20,7 @@ from agents import (
     isolate,
     predict,
     reports,
+    slo_guard,
     suppress,
     tick_view,
     ticks,
@@ -79,6 +80,7 @@ def _decide_tick(state: PartitionState, offset: int, out: list[Output]) -> None:
         return
     view = tick_view.look(state, offset)
     predict.note(state, view)
+    slo_guard.decide(state, view, out)
     capacity.decide(state, view, out)
     isolate.decide(state, view, out)
     reports.report(state, view, out)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agents import emit, fold, law, suppress_cpuset
+from agents import emit, fold, law, slo_state, suppress_cpuset
 from agents.allowance import adjust, allow, floor_of
 from agents.table import ABSENT, Bools, Field, Ints
 
@@ -26,6 +26,10 @@ NODE_FIELDS = (
 )
 POD_FIELDS: tuple[Field, ...] = ()
 CORE_MILLI = 1000
+CALLED_BACK = "called_back"
+"""The term, of decisions that it bounds: what a service that suffers leaves of the allowance."""
+SLO = "slo"
+"""The reason of a bound that is lowered for a service that has left its objective."""
 TERMS = ("capacity", "online", "host", "system", "reserved", "allow", "in_force", "floor")
 
 
@@ -34,6 +38,7 @@ def decide(state: PartitionState, wave: Wave, folded: fold.Folded, out: list[Out
     nodes, rows = state.nodes, folded.rows
     capacity = nodes.take("capacity", rows)[:, 0]
     terms = _terms(state, folded, capacity)
+    terms["wanted"] = wanted = terms["allow"]
     enabled, ignore_permille = terms["enabled"] != 0, terms["ignore_permille"]
     whole = -(-capacity // CORE_MILLI) * CORE_MILLI
     said, said_ms = nodes["said_milli"].take(rows), nodes["said_milli_ms"].take(rows)
@@ -44,9 +49,10 @@ def decide(state: PartitionState, wave: Wave, folded: fold.Folded, out: list[Out
         target, sure = terms["floor"], capacity >= 0
     else:
         raise_permille = law.column(state, rows, "suppress.raise_permille")
-        bound = adjust(
-            whole, terms["allow"], in_force, terms["floor"], ignore_permille, raise_permille
-        )
+        most = slo_state.bounds(state, rows)  # what is left for a service that suffers
+        if most is not None:
+            terms["wanted"] = wanted = np.where(most >= 0, np.minimum(wanted, most), wanted)
+        bound = adjust(whole, wanted, in_force, terms["floor"], ignore_permille, raise_permille)
         target = np.where(enabled, bound, capacity)  # off: what was bound is set free
         sure = (capacity >= 0) & np.where(enabled, folded.node_milli >= 0, said >= 0)
     far = np.abs(target - said) * 1000 >= np.maximum(whole * ignore_permille, 1)
@@ -112,6 +118,8 @@ def _say(
     before, enabled = said[chosen].tolist(), terms["enabled"][chosen]
     for i, at in enumerate(chosen.tolist()):
         one, cpus = {name: values[i] for name, values in columns.items()}, wave.seats[at].cpus
+        if terms["wanted"][at] < one["allow"]:
+            one[CALLED_BACK] = int(terms["wanted"][at])
         reason = _reason(state, one, before[i]) if enabled[i] else "disabled"
         if reason == "refresh" and terms["others"][at]:
             reason = "other_cpus"
@@ -134,5 +142,7 @@ def _reason(state: PartitionState, one: dict[str, int], said: int) -> str:
     if one["target"] == said:
         return "refresh"
     if one["target"] < said:
+        if CALLED_BACK in one:
+            return SLO
         return "floor" if one["target"] == one["floor"] else "lower"
     return "raise"

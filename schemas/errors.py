@@ -36,8 +36,9 @@ REASONS: tuple[str, ...] = (
     "too_large",  # over `packed.MAX_SAMPLE_BYTES`, or `codec.MAX_RECORD_BYTES` for the rest
     "unknown_encoding",  # header `enc` absent or not known
     "unknown_version",  # schema version newer than this reader accepts
+    "implausible",  # an SLI whose numbers cannot be, such as more errors than requests
     "key_mismatch",  # the record speaks for another node than its key
-    "future_clock",  # a monotonic clock that ran ahead of broker time
+    "future_clock",  # a clock that ran ahead of broker time: a node's monotonic, a service's wall
     "backward_clock",  # a monotonic clock that did not advance within one boot
     "superseded_boot",  # an agent start that a later one replaced
     "unsigned",  # no signature where one is wanted

@@ -28,7 +28,7 @@ from schemas.isolation import IsolationSettings as IsolationSettings
 
 Decider = Literal[
     "suppress", "evict_memory", "evict_cpu", "isolate", "capacity", "reservation",
-    "interference", "health",
+    "interference", "health", "slo_guard",
 ]  # fmt: skip
 
 
@@ -325,15 +325,21 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Sli:
-    """What an online service measures of itself over ``window_ms``."""
+    """What an online service measures of its pods on one node over ``window_ms``.
 
-    workload: str
+    ``end_ms``: wall time at which the window ends, by the service's clock. Two records of one end
+    are one measurement; what says none (-1) is as old as its record. `schemas.slis` says what can
+    be believed.
+    """
+
+    workload: str  # as inventory names it
     node: str
     window_ms: Int64
     p50_us: Int64
     p99_us: Int64
     requests: Int64
     errors: Int64 = 0
+    end_ms: Int64 = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,9 +167,10 @@ TOPICS: tuple[Topic, ...] = (
         "node",
         (records.Sli,),
         ("service",),
-        ("any",),
+        ("worker", "any"),
         DAY_MS,
-        "What online services measure of themselves.",
+        "What online services measure of themselves, node by node.",
+        side=True,
     ),
     Topic(
         "jobs",

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from agents.slo_guard import FOR
+from agents.slo_ladder import CLASSES as BORROWERS
 from schemas.records import Capacity, Command
 from streams.explain_victims import order
 
 GIB = 1 << 30
+ALL_PERMILLE = 1000
 RULES = {
     "suppress": "capacity x threshold - online - host - max(system, reserved), at least the floor; "
     "down at once, up in bounded steps",
@@ -21,6 +24,8 @@ RULES = {
     "some of it goes elsewhere",
     "capacity": "capacity - margins - max(system, reserved) - need of online pods; down at once, "
     "up slowly, held where the number cannot be trusted",
+    "slo_guard": "beside an online service beyond its objective no new work is taken and what is "
+    "lent is called back in the policy's order, step by step; after calm it returns, slower",
     "isolate": "what policy and class ask for each group of the node, all of it each time",
     "health": "a policy that may not run changes nothing, the last good one stays; pods that break "
     "a rule are named, and nothing else",
@@ -38,6 +43,20 @@ REASONS = {
     "other_cpus": "best-effort work has to run on other CPUs than before",
     "changed": "policy, pods or their burst changed since",
     "released": "all of it was switched off here, so what was found is given back",
+    "slo": "an online service here has left its objective, so room is made for it and no new work "
+    "is taken",
+    "slo_breach": "an online service has left its objective, so no new work is taken and the first "
+    "of what is lent is called back",
+    "slo_call_back": "it has not come back since the last step, so more is called back",
+    "slo_gap": "nothing has been heard of it for long, so nothing moves: silence is neither "
+    "trouble nor calm",
+    "slo_return": "it has been calm for long enough, so some of it is given back and new work is "
+    "taken within that",
+    "slo_over": "it has been calm for long enough, so all is given back",
+    "slo_off": "policy or the stage of the rollout has no objectives here any more, so all is "
+    "given back",
+    "slo_bounded": "an online service has left its objective, but capacity is called back for it "
+    "on as many nodes as one service may have",
     "fall": "less can be lent, so it fell at once",
     "steady": "nothing changed, it was said again",
     "cold": "the history is too short to trust, so no more is offered than is lent",
@@ -119,7 +138,9 @@ def _suppress(seen: Seen) -> str:
         f"{cores(terms['online'])}, host applications {cores(terms['host'])} and {larger} "
         f"{cores(beside)} is {cores(terms['allow'])}"
     )
-    if terms["allow"] == terms["target"]:
+    if terms.get("called_back", -1) >= 0:
+        said += f"; a service that has left its objective leaves {cores(terms['called_back'])}"
+    if terms["target"] in (terms["allow"], terms.get("called_back")):
         return said
     return f"{said}; small changes are ignored, steps up bounded, the floor is kept"
 
@@ -200,6 +221,39 @@ def _health(seen: Seen) -> str:
     return f"policy version {terms['version']}" if "version" in terms else f"policy on {seen.node}"
 
 
+def _slo_guard(seen: Seen) -> str:
+    terms = seen.terms
+    names = [
+        name.removeprefix(FOR) for name, on in terms.items() if name.startswith(FOR) and on > 0
+    ]
+    told = f"{', '.join(names) or 'no service'} on {seen.node}"
+    if terms.get("requests", -1) >= 0:
+        told += (
+            f" last said a p99 of {_milliseconds(terms['p99_us'])} and {terms['errors_permille']} "
+            f"errors in 1000 of {terms['requests']} requests, {terms['age_ms'] / 1000:.1f} s ago; "
+            f"the objective is {_objective(terms)}"
+        )
+    if terms.get("called_permille", -1) >= 0:
+        kept = ", ".join(f"{name} {terms[f'{name}_permille'] / 10:g} %" for name in BORROWERS)
+        told += f"; of what there was {kept} stays"
+        if terms["bound_milli"] >= 0:
+            told += f", and best-effort work may use {cores(terms['bound_milli'])} cores at most"
+    if terms.get("most_nodes", -1) >= 0:
+        told += f"; one service may have {terms['most_nodes']} nodes of this partition"
+    return told
+
+
+def _objective(terms: Mapping[str, int]) -> str:
+    """Both halves that are judged."""
+    slow, wrong = terms["p99_most_us"], terms["errors_most_permille"]
+    halves = [f"at most {_milliseconds(slow)}"] if slow else []
+    return " and ".join(halves + ([f"{wrong} errors in 1000"] if wrong < ALL_PERMILLE else []))
+
+
+def _milliseconds(us: int) -> str:
+    return f"{us / 1000:g} ms"
+
+
 def _figures(seen: Seen) -> str:
     told = ", ".join(f"{name} {value}" for name, value in seen.terms.items())
     return f"{seen.decider} on {seen.node}" + (f" from {told}" if told else "")
@@ -210,5 +264,6 @@ _SENTENCES: dict[str, Callable[[Seen], str]] = {
     "evict_memory": _evict_memory,
     "evict_cpu": _evict_cpu,
     "capacity": _capacity,
+    "slo_guard": _slo_guard,
     "health": _health,
 }

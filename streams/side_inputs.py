@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from agents.log import Output, SideRecord
-from schemas import codec, ledger, topics
+from schemas import codec, ledger, slis, topics
 from schemas.errors import BadRecord
 from schemas.records import FLEET_KEY, INSTALLATION_KEY, FleetFacts, Installation, LedgerEntry
 from streams.intake import Check, dead_letter, unchecked
@@ -27,7 +27,7 @@ from streams.settings import WorkerSettings
 log = logging.getLogger(__name__)
 
 RECENT_RECORDS = 2_000  # of topics that are not facts but news, when a partition begins cold
-NEWS = ("acks", "fleet")
+NEWS = ("acks", "fleet", "slis")
 READ_MS = 200
 READ_RECORDS = 1_000
 FLEET_KINDS: dict[bytes, type[Any]] = {FLEET_KEY: FleetFacts, INSTALLATION_KEY: Installation}
@@ -308,4 +308,6 @@ def decode(topic: str, record: Any, check: Check = unchecked) -> SideRecord | No
         ledger.check(ledger.parse(key), value)
     elif node is not None and node.encode() != key:
         raise BadRecord("key_mismatch", f"key {key[:64]!r}, node {node[:64]!r}")
-    return SideRecord(topic, record.partition, record.offset, key, value)
+    if topic == "slis":
+        slis.check(value, record.timestamp)
+    return SideRecord(topic, record.partition, record.offset, key, value, record.timestamp)

@@ -50,6 +50,7 @@ from schemas.policy.sections import (
     ReservationRule,
     Suppress,
 )
+from schemas.policy.slo import Objective, SloGuard
 from schemas.policy.units import NAME_PATTERN, Milli, Ms, Name, Percent, Permille, PositiveMs
 
 __all__ = [
@@ -91,6 +92,7 @@ __all__ = [
     "Name",
     "Network",
     "NodeEntry",
+    "Objective",
     "Oom",
     "Peak",
     "Percent",
@@ -105,6 +107,7 @@ __all__ = [
     "Resctrl",
     "ReservationRule",
     "Rollout",
+    "SloGuard",
     "Stage",
     "Suppress",
     "SystemDaemons",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from schemas.errors import BadPolicy
 from schemas.policy.document import Policy
 
+UNJUDGED_PERMILLE = 1000
+"""Of requests that may fail: all of them."""
+
 
 def check(policy: Policy, source: str) -> None:
     """Rules between keys."""
@@ -53,8 +56,28 @@ def check(policy: Policy, source: str) -> None:
                 f"{source}: margins.peaks[{i}].end_minute is {peak.end_minute}; allowed: any "
                 "minute but start_minute"
             )
+    _check_slo(policy, source)
     _check_isolation(policy, source)
     _check_balance(policy, source)
+
+
+def _check_slo(policy: Policy, source: str) -> None:
+    """Objectives that judge something, each workload and each class once."""
+    guard = policy.slo_guard
+    if len(set(guard.order)) < len(guard.order):
+        said = ", ".join(guard.order)
+        raise BadPolicy(f"{source}: slo_guard.order is {said}; allowed: each class once")
+    seen: set[str] = set()
+    for i, one in enumerate(guard.objectives):
+        where = f"{source}: slo_guard.objectives[{i}]"
+        if one.workload in seen:
+            raise BadPolicy(f"{where}.workload is {one.workload:.80}; allowed: each workload once")
+        if one.p99_us == 0 and one.errors_permille == UNJUDGED_PERMILLE:
+            raise BadPolicy(
+                f"{where} judges nothing; allowed: p99_us from 1, or errors_permille below "
+                f"{UNJUDGED_PERMILLE}"
+            )
+        seen.add(one.workload)
 
 
 def _check_isolation(policy: Policy, source: str) -> None:

@@ -35,11 +35,12 @@ from schemas.policy.sections import (
     ReservationRule,
     Suppress,
 )
+from schemas.policy.slo import SloGuard
 from schemas.policy.units import Name, Part
 
 PER_NODE = (
     "suppress", "reflex", "evict_memory", "evict_cpu", "eviction", "capacity", "mid", "margins",
-    "reservation", "interference", "pod_rules", "resctrl", "memory_qos", "cpu_burst",
+    "reservation", "interference", "slo_guard", "pod_rules", "resctrl", "memory_qos", "cpu_burst",
     "group_identity", "core_sched", "oom", "block_io", "network", "extended_resources",
     "system_daemons", "rollout",
 )  # fmt: skip
@@ -64,6 +65,7 @@ class Policy(Part, frozen=True):
     reservation: ReservationRule = ReservationRule()
     prediction: Prediction = Prediction()
     interference: Interference = Interference()
+    slo_guard: SloGuard = SloGuard()
     pod_rules: PodRules = PodRules()
     blast: Blast = Blast()
     resctrl: Resctrl = Resctrl()

@@ -15,7 +15,7 @@ from agents.log import Entry, Output, SampleEntry
 from agents.state import PartitionState
 from agents.step import step
 from schemas.packed import PackedSample
-from schemas.records import FleetFacts, LedgerEntry
+from schemas.records import FleetFacts, LedgerEntry, Sli
 from tests.agents.worlds import (
     GIB,
     INCARNATION,
@@ -30,14 +30,18 @@ from tests.agents.worlds import (
 )
 
 PREDICTED = "prediction: {enabled: true, cold_start_ms: 0}\n"
-POLICIES = st.sampled_from(("", PREDICTED))
+GUARDED = (
+    "slo_guard: {step_wait_ms: 100, calm_ms: 100, objectives:"
+    " [{workload: web, p99_us: 1000, rounds: 1, window_ms: 40000}]}\n"
+)
+POLICIES = st.sampled_from(("", PREDICTED + GUARDED))
 
 
 def random_log(seed: int, length: int, more: str = "") -> list[Entry]:
     """A log with late, lost, doubled and reordered samples, pod sets that change, side records."""
     dice = random.Random(seed)
     nodes = [
-        Node(f"n{i}", tuple([online(f"n{i}o{k}") for k in range(dice.randrange(3))]
+        Node(f"n{i}", tuple([online(f"n{i}o{k}", workload="web") for k in range(dice.randrange(3))]
              + [best_effort(f"n{i}b{k}") for k in range(dice.randrange(3))]))
         for i in range(4)
     ]  # fmt: skip
@@ -95,8 +99,9 @@ def side_records(dice: random.Random, nodes: list[Node]) -> list[tuple[str, int,
         ("fleet", 0, b"fleet", facts),
         ("ledger", PARTITION, key, lent),
         ("inventory", PARTITION, key, dice.choice([node.inventory(), None])),
+        ("slis", PARTITION, key, Sli("web", node.name, 1000, 0, dice.choice((500, 2000)), 1000)),
     ]
-    return dice.sample(choices, dice.randrange(3))
+    return dice.sample(choices, dice.randrange(4))
 
 
 def cut(log: list[Entry], cuts: list[int]) -> list[list[Entry]]:
@@ -178,3 +183,14 @@ def test_log_time_never_runs_back() -> None:
     late = SampleEntry(world.offset + 1, world.log_ms - 5000, node.sample())
     world.feed(late)
     assert world.state.log_ms == world.log_ms
+
+
+def test_random_logs_call_capacity_back() -> None:
+    said_of = {
+        reason
+        for seed in range(6)
+        for output in fold([random_log(seed, 200, GUARDED)])[0]
+        if output.decider == "slo_guard"
+        for reason in output.record.outcome
+    }
+    assert said_of >= {"slo_breach", "slo_return"}

@@ -22,7 +22,7 @@ from agents.log import Entry, Output, SampleEntry
 from agents.state import PartitionState
 from agents.step import step
 from schemas import codec
-from schemas.records import CpuTopology, FleetFacts, LedgerEntry, PolicyRecord
+from schemas.records import CpuTopology, FleetFacts, LedgerEntry, PolicyRecord, Sli
 from tests.agents.worlds import (
     GIB,
     INCARNATION,
@@ -44,7 +44,10 @@ OTHER = (
     + "memory_qos: {ls: {enabled: true, min_percent: 50}, be: {enabled: true}}\n"
     + "group_identity: {be: {enabled: true}, ls: {enabled: true}}\n"
     + "prediction: {enabled: true, cold_start_ms: 20000}\n"
+    + "slo_guard: {step_wait_ms: 3000, calm_ms: 5000, objectives:"
+    + " [{workload: shop/web, p99_us: 100000, errors_permille: 10, window_ms: 20000}]}\n"
 )
+WORKLOAD = "shop/web"
 Side = tuple[str, int, bytes, Any]
 
 
@@ -72,7 +75,12 @@ def record() -> list[Entry]:
 
 def _node(dice: Random, number: int) -> Node:
     pods = [
-        online(f"n{number}-o{k}", cpu_request_milli=dice.randint(100, 4_000), cpu_limit_milli=5_000)
+        online(
+            f"n{number}-o{k}",
+            cpu_request_milli=dice.randint(100, 4_000),
+            cpu_limit_milli=5_000,
+            workload=WORKLOAD,
+        )
         for k in range(dice.randint(1, 12))
     ]
     pods += [best_effort(f"n{number}-b{k}") for k in range(dice.randint(0, 6))]
@@ -122,6 +130,11 @@ def _side(world: World, nodes: Sequence[Node], second: int, dice: Random) -> Ite
         node = dice.choice(nodes)
         lent = LedgerEntry(node.name, "yarn", dice.randrange(4_000), dice.randrange(8 * GIB))
         yield "ledger", PARTITION, node.name.encode(), lent
+    p99_us = 150_000 if second % 40 < 20 else 20_000
+    for node in nodes[:12]:
+        if dice.random() < 0.7:
+            said = Sli(WORKLOAD, node.name, 5_000, 0, p99_us, 1_000, dice.choice((0, 0, 11)))
+            yield "slis", PARTITION, node.name.encode(), said
     if second % 3 == 0:
         facts = FleetFacts(second, 1, NODES, 0, 0, 0, dice.randrange(3), 10_000)
         yield "fleet", 0, b"fleet", facts

@@ -51,7 +51,7 @@ def test_the_log_is_worth_folding(log: list[Entry], folded: Folded) -> None:
     assert len({sample.boot for sample in samples}) > 20, "no restarts"
     assert len({(sample.node, sample.pods_rev) for sample in samples}) > 60, "no inventory changes"
     side = {s.topic for entry in log if isinstance(entry, TickEntry) for s in entry.side}
-    assert side == {"inventory", "policies", "ledger", "fleet"}
+    assert side == {"inventory", "policies", "ledger", "fleet", "slis"}
     assert folded.outputs > 5_000
 
 

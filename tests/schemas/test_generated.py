@@ -207,7 +207,7 @@ def test_topic_settings() -> None:
 
 
 def test_side_topics_and_names() -> None:
-    assert {"inventory", "policies", "acks", "fleet", "ledger"} == set(SIDE_TOPICS)
+    assert {"inventory", "policies", "acks", "fleet", "ledger", "slis"} == set(SIDE_TOPICS)
     assert len(BY_NAME) == len(TOPICS)
     with pytest.raises(KeyError):
         full_name("x.", "nope")

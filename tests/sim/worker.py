@@ -23,7 +23,7 @@ from tests.sim.broker import Broker, BrokerDown, Record
 
 INCARNATION = 7
 HELD_RECORDS = 2_000
-NEWS = ("acks", "fleet")
+NEWS = ("acks", "fleet", "slis")
 
 
 class Listener(Protocol):
