@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError
 from agents.log import Output, SideRecord
 from schemas import codec, ledger, slis, topics
 from schemas.errors import BadRecord
-from schemas.records import FLEET_KEY, INSTALLATION_KEY, FleetFacts, Installation, LedgerEntry
+from schemas.records import FLEET_KEY, INSTALLATION_KEY, FleetFacts, Installation, LedgerEntry, Sli
 from streams.intake import Check, dead_letter, unchecked
 from streams.metrics import Metrics
 from streams.settings import WorkerSettings
@@ -308,6 +308,6 @@ def decode(topic: str, record: Any, check: Check = unchecked) -> SideRecord | No
         ledger.check(ledger.parse(key), value)
     elif node is not None and node.encode() != key:
         raise BadRecord("key_mismatch", f"key {key[:64]!r}, node {node[:64]!r}")
-    if topic == "slis":
+    if isinstance(value, Sli):
         slis.check(value, record.timestamp)
     return SideRecord(topic, record.partition, record.offset, key, value, record.timestamp)

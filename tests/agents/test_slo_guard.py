@@ -174,7 +174,7 @@ def test_it_goes_down_again_at_once_while_it_returns() -> None:
         ({"window_ms": 10_001}, False), ({"window_ms": 10_000}, True),
     ],
 )  # fmt: skip
-def test_what_is_judged(more: dict[str, int], counts: bool) -> None:
+def test_what_is_judged(more: dict[str, Any], counts: bool) -> None:
     fleet = Guarded()
     fleet.seconds(2, sli(p99_ms=BAD, **more))
     assert bool(fleet.reasons()) == counts
