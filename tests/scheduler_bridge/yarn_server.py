@@ -44,6 +44,7 @@ class Manager:
     total: tuple[int, int] = (0, 0)
     known: dict[str, Container] = field(default_factory=dict)
     beat_s: float = 0.0
+    started: set[str] = field(default_factory=set)
 
     @property
     def id(self) -> str:
@@ -168,6 +169,7 @@ class YarnServer:
             if fits:
                 chosen = self._dice.choice(fits)
                 chosen.runs[wanted.id] = chosen.known[wanted.id] = wanted
+                chosen.started.add(wanted.id)
                 self.asks.remove(wanted)
 
     async def _info(self, _: web.Request) -> web.Response:
