@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scheduler_bridge.sinks.dry_run import DryRun, Fsync
+from scheduler_bridge.sinks.yarn_alone import YarnAlone
 
 if TYPE_CHECKING:
     from scheduler_bridge.metrics import Metrics
@@ -23,6 +24,7 @@ class SinkName(StrEnum):
 
     dry_run = "dry-run"
     kubernetes = "kubernetes"
+    yarn = "yarn"
 
 
 OWN_OPTIONS: dict[SinkName, frozenset[str]] = {
@@ -30,6 +32,7 @@ OWN_OPTIONS: dict[SinkName, frozenset[str]] = {
     SinkName.kubernetes: frozenset(
         {"kubeconfig", "context", "lease_namespace", "lease_name", "lease_s"}
     ),
+    SinkName.yarn: frozenset(),
 }
 """Options that belong to one sink; all others are everyone's."""
 
@@ -67,6 +70,8 @@ def make(sink: SinkName, options: Options, metrics: Metrics) -> Sink:
             options.record, options.echo, *options.names[:2], options.fsync,
             mid_names=options.names[2:],
         )  # fmt: skip
+    if sink is SinkName.yarn:
+        return YarnAlone()
     return _kubernetes(options, metrics)
 
 

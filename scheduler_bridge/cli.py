@@ -15,6 +15,9 @@ from rich.console import Console
 from scheduler_bridge import cli_options as options
 from scheduler_bridge.build import OWN_OPTIONS, Options, SinkName, check_options, make
 from scheduler_bridge.evictions.cli import evict
+from scheduler_bridge.ledger.bound_pods import Names
+from scheduler_bridge.ledger.keeper import LedgerTaken
+from scheduler_bridge.ledger.setup import LedgerSettings, attach, settings_of
 from scheduler_bridge.loop import Bridge
 from scheduler_bridge.metrics import Metrics
 from scheduler_bridge.reconcile import Rules
@@ -59,6 +62,10 @@ def run(
     lease_namespace: options.LeaseNamespace = None,
     lease_name: options.LeaseName = "slackwater-bridge",
     lease_s: options.LeaseSeconds = 3,
+    yarn: options.Yarn = None,
+    yarn_user: options.YarnUser = "yarn",
+    yarn_weight: options.YarnWeight = 1,
+    kubernetes_weight: options.KubernetesWeight = 1,
     rate: Annotated[int, typer.Option(help="Patches a second at most.")] = 20,
     change_permille: Annotated[int, typer.Option(help="Smaller changes are not told.")] = 100,
     refresh_s: Annotated[int, typer.Option(help="Told again after so long.")] = 300,
@@ -81,12 +88,16 @@ def run(
     try:
         check_options(sink, _given(asked))
         settings = _settings(said)
+        ledger = settings_of(sink, said)
         target = make(sink, _options(said), metrics)
     except (ValueError, OSError) as error:
         typer.echo(f"bridge: {error}", err=True)
         raise typer.Exit(2) from None
     try:
-        told = uvloop.run(_run(settings, target, metrics))
+        told = uvloop.run(_run(settings, target, metrics, ledger, _names(said)))
+    except LedgerTaken as error:
+        typer.echo(f"bridge: {error}", err=True)
+        raise typer.Exit(1) from None
     finally:
         target.close()
     typer.echo(f"bridge: stopped; {told} patches told", err=True)
@@ -108,17 +119,24 @@ def _settings(said: Mapping[str, Any]) -> Settings:
 
 
 def _options(said: Mapping[str, Any]) -> Options:
-    names = ("cpu_name", "memory_name", "mid_cpu_name", "mid_memory_name")
     own = {name for names_ in OWN_OPTIONS.values() for name in names_} - {"quiet"}
     return Options(
-        names=tuple(said[name] for name in names),
+        names=_names(said),
         echo=_silent if said["quiet"] else Console(soft_wrap=True, highlight=False).print,
         **{name: said[name] for name in own},
     )
 
 
-async def _run(settings: Settings, sink: Sink, metrics: Metrics) -> int:
+def _names(said: Mapping[str, Any]) -> Names:
+    return said["cpu_name"], said["memory_name"], said["mid_cpu_name"], said["mid_memory_name"]
+
+
+async def _run(
+    settings: Settings, sink: Sink, metrics: Metrics, ledger: LedgerSettings | None, names: Names
+) -> int:
     bridge_ = Bridge(settings, sink, metrics)
+    if ledger is not None:
+        attach(bridge_, ledger, names)
     await bridge_.run()
     return bridge_.told
 

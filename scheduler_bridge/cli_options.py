@@ -36,3 +36,15 @@ Context = Annotated[str | None, _kube("Of the kubeconfig; none: its current one.
 LeaseNamespace = Annotated[str | None, _kube("Where bridges elect their leader; none: our own.")]
 LeaseName = Annotated[str, _kube("The Lease they elect it by.")]
 LeaseSeconds = Annotated[int, _kube("Another leads after so long a silence.", min=1, max=300)]
+
+
+def _ledger(help_: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help_, rich_help_panel="Options of the ledger", **more)
+
+
+Yarn = Annotated[
+    str | None, _ledger("ResourceManagers of a YARN that borrows too, http://host:8088[,...].")
+]
+YarnUser = Annotated[str, _ledger("Who we are to YARN: one of its administrators.")]
+YarnWeight = Annotated[int, _ledger("YARN's part of what nobody asks for.", min=1, max=1000)]
+KubernetesWeight = Annotated[int, _ledger("Kubernetes' part of it.", min=1, max=1000)]

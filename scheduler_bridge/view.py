@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scheduler_bridge.ledger.amounts import total
 from scheduler_bridge.ledger.book import MAX_AMOUNT, Book, Folded
 from scheduler_bridge.log_clock import LogClock
 from scheduler_bridge.reconcile import Amount, Desired
@@ -67,9 +68,8 @@ class View:
 
     def lent_by_others(self, node: str, scheduler: str) -> Amount:
         """What all schedulers but this one hold on a node."""
-        shares = self._shares.get(node, {})
-        others = [share.each() for name, share in shares.items() if name != scheduler]
-        return Amount(*map(sum, zip(*others, strict=True))) if others else Amount(0, 0)
+        held = self.book.of(node).held
+        return total(one.amount for name, one in held.items() if name != scheduler)
 
     def _remove(self, node: str) -> Folded:
         """The capacity record was deleted: withdraw as if it were stale, at once."""

@@ -12,7 +12,8 @@ from agents.placement.reported import report_of
 from agents.side import POLICY_NAME
 from agents.table import ABSENT
 from scheduler_bridge.extender.fleet import Fleet
-from scheduler_bridge.view import Folded, View
+from scheduler_bridge.ledger.book import Folded
+from scheduler_bridge.view import View
 from schemas import codec, ledger
 from schemas.errors import BadPolicy, BadRecord
 from schemas.policy import published

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from scheduler_bridge.ledger.bound_pods import Names
 from scheduler_bridge.ledger.keeper import Keeper
@@ -12,7 +14,7 @@ from scheduler_bridge.ledger.log import LedgerLog
 from scheduler_bridge.ledger.systems import Borrower
 from scheduler_bridge.ledger.yarn_system import LOOK_S, YarnSystem
 from scheduler_bridge.loop import Bridge
-from scheduler_bridge.sinks.yarn import ResourceManager
+from scheduler_bridge.sinks.yarn import ResourceManager, check_urls
 from schemas.ledger import check_scheduler
 
 SETTLE_MS = 2_000
@@ -48,6 +50,25 @@ class LedgerSettings:
         for name in ("settle_ms", "learn_ms"):
             if not 0 <= getattr(self, name) <= 600_000:
                 raise ValueError(f"{name} is {getattr(self, name)}; allowed: 0 to 600000")
+
+
+def settings_of(sink: str, said: Mapping[str, Any]) -> LedgerSettings | None:
+    """Of the command line; None: a sink that only shows writes no ledger. Raises ValueError."""
+    urls = tuple(url.strip() for url in (said["yarn"] or "").split(",") if url.strip())
+    if sink == "dry-run":
+        if urls:
+            raise ValueError("--yarn would tell YARN in earnest; take --sink kubernetes or yarn")
+        return None
+    if sink == "yarn" and not urls:
+        raise ValueError("--sink yarn needs --yarn http://host:8088[,...]")
+    if urls:
+        check_urls(urls)
+    return LedgerSettings(
+        yarn=urls,
+        yarn_user=said["yarn_user"],
+        yarn_weight=said["yarn_weight"],
+        kubernetes_weight=said["kubernetes_weight"],
+    )
 
 
 def attach(bridge: Bridge, settings: LedgerSettings, names: Names) -> Keeper:

@@ -34,12 +34,7 @@ class ResourceManager:
     """
 
     def __init__(self, urls: Sequence[str], user: str, timeout_s: float = TIMEOUT_S) -> None:
-        if not urls:
-            raise ValueError("no address of a ResourceManager; want http://host:8088[,...]")
-        for url in urls:
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-                raise ValueError(f"ResourceManager {url!r:.80}: want http://host:8088[,...]")
+        check_urls(urls)
         self._urls = [url.rstrip("/") for url in urls]
         self._user = user
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
@@ -98,3 +93,13 @@ class ResourceManager:
             return orjson.loads(text)
         except orjson.JSONDecodeError:
             raise YarnRefused(f"no JSON: {text[:200]!r}") from None
+
+
+def check_urls(urls: Sequence[str]) -> None:
+    """Raise ValueError where one is no address of a ResourceManager's web services."""
+    if not urls:
+        raise ValueError("no address of a ResourceManager; want http://host:8088[,...]")
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+            raise ValueError(f"ResourceManager {url!r:.80}: want http://host:8088[,...]")
