@@ -139,7 +139,7 @@ TOPICS: tuple[Topic, ...] = (
         "fleet, installation or partition/N",
         (records.FleetFacts, records.Installation, records.PartitionHealth),
         ("fleet", "worker", "operator"),
-        ("worker", "fleet", "operator"),
+        ("worker", "fleet", "bridge", "operator"),
         6 * HOUR_MS,
         "What no single partition knows: ill nodes, eviction budget.",
         compacted=True,

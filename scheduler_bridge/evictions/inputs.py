@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduler_bridge.evictions.budget import Budget
+from scheduler_bridge.evictions.flights import Flights
 from scheduler_bridge.evictions.queue import EVICTORS, Queue
 from schemas import codec
 from schemas.errors import BadRecord
@@ -23,7 +24,9 @@ def unchecked(*_: object) -> None:
     """Without keys everybody is believed."""
 
 
-def fold(topic: str, record: Any, queue: Queue, budget: Budget, check: Check) -> str:
+def fold(
+    topic: str, record: Any, queue: Queue, budget: Budget, flights: Flights, check: Check
+) -> str:
     """Take one record of `TOPICS`; says what it was. Raises BadRecord."""
     raw: bytes | None = record.value
     if topic == "commands":
@@ -48,7 +51,8 @@ def fold(topic: str, record: Any, queue: Queue, budget: Budget, check: Check) ->
         report = codec.decode(EvictionReport, raw)
         _same_node(report.node, record.key)
         queue.fold_report(report, record.timestamp)
-        if report.outcome == "evicted":
+        flights.note(report, record.timestamp)
+        if report.outcome == "evicted" and not report.dry_run:
             budget.learn(record.timestamp, report.node, report.namespace, report.pod)
     return "read"
 

@@ -14,13 +14,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lightkube.resources.core_v1 import Pod
+from lightkube.resources.core_v1 import Node, Pod
 
-from scheduler_bridge.evictions import inputs
+from scheduler_bridge.evictions import facts, inputs
 from scheduler_bridge.evictions.api import EvictionApi
 from scheduler_bridge.evictions.budget import Budget
 from scheduler_bridge.evictions.executor import Executor
 from scheduler_bridge.evictions.metrics import TABLE
+from scheduler_bridge.evictions.migrate import Migration
+from scheduler_bridge.evictions.node import LiveNode, live_node
 from scheduler_bridge.evictions.pod import LivePod, live_pod
 from scheduler_bridge.evictions.queue import Queue
 from scheduler_bridge.evictions.reports import Reports
@@ -38,6 +40,7 @@ from schemas.records import EvictionReport
 log = logging.getLogger("slackwater.evictor")
 ALIVE_S = 60.0
 DRAIN_S = 5.0
+FIRST_ROUND_MS = 1_000  # while there is no policy that says how often
 
 
 class Evictor:
@@ -47,8 +50,10 @@ class Evictor:
         self.settings = settings
         self.metrics = Metrics(TABLE)
         self.clock = LogClock()
-        self.queue = Queue(settings.expire_ms)
+        self.queue = Queue(settings.expire_ms, dry_run=settings.dry_run)
         self.budget = Budget(settings.limits)
+        self.facts = facts.Facts()
+        self.migration = Migration(self.facts)
         self.calls = 0
         self.pods: dict[str, LivePod] = {}
         self._check: inputs.Check = inputs.unchecked
@@ -62,9 +67,10 @@ class Evictor:
             settings.brokers,
             settings.prefix,
             settings.retry_max_s,
-            inputs.TOPICS,
-            dict.fromkeys(inputs.TOPICS, settings.history_s),
+            (*inputs.TOPICS, *facts.TOPICS),
+            dict.fromkeys((*inputs.TOPICS, "reservations"), settings.history_s),
         )
+        self._nodes: Mirror[LiveNode] = Mirror(self._kube, Node, live_node)
         self._mirror: Mirror[LivePod] = Mirror(self._kube, Pod, live_pod)
         self._mirror.listen(self._index)
         where = settings.lease_namespace or self._kube.namespace or "default"
@@ -76,16 +82,18 @@ class Evictor:
             self.pods,
             self._say,
             lambda: self.election.leads,
-            lambda _node: False,
+            lambda node: self.facts.deletes(self._nodes.objects.get(node)),
             per_s=settings.per_s,
             dry_run=settings.dry_run,
         )
         self._stop = asyncio.Event()
         self._turned_s = time.monotonic()
+        self._round_ms = 0  # of the last one
+        self._result = ""
 
     @property
     def ready(self) -> bool:
-        return self._source.caught_up and self._mirror.synced
+        return self._source.caught_up and self._mirror.synced and self._nodes.synced
 
     @property
     def alive(self) -> bool:
@@ -108,6 +116,7 @@ class Evictor:
             "read": self._read,
             "work": self._work,
             "pods": self._mirror.run,
+            "nodes": self._nodes.run,
             "election": self.election.run,
             "reports": self._reports.write,
             "letters": self._letters,
@@ -154,7 +163,12 @@ class Evictor:
         """One record; a bad one becomes a dead letter and harms nothing else."""
         self.clock.saw(record.timestamp, _mono_ms())
         try:
-            fate = inputs.fold(topic, record, self.queue, self.budget, self._check)
+            if topic in facts.TOPICS:
+                fate = self.facts.fold(topic, record)
+            else:
+                fate = inputs.fold(
+                    topic, record, self.queue, self.budget, self.migration.flights, self._check
+                )
         except BadRecord as error:
             self.metrics.count("evictor_records", topic, "bad")
             self.metrics.count("evictor_dead_letters", error.reason)
@@ -166,6 +180,7 @@ class Evictor:
         while True:
             self._turned_s = time.monotonic()
             if self.ready and self.election.leads:
+                self._look_for_hot_nodes()
                 calls = await self.executor.turn(self.now_ms)
                 self.calls += calls
                 for _ in range(calls):
@@ -174,6 +189,28 @@ class Evictor:
                 self.queue.forget(self.now_ms())
             self._show()
             await asyncio.sleep(self.settings.poll_ms / 1000)
+
+    def _look_for_hot_nodes(self) -> None:
+        """A round of migration, if one is due."""
+        now_ms, published = self.now_ms(), self.facts.policy
+        every_ms = FIRST_ROUND_MS if published is None else published.policy.migration.round_ms
+        if now_ms - self._round_ms < every_ms:
+            return
+        self._round_ms = now_ms
+        found = self.migration.round(
+            now_ms, time.time_ns() // 1_000_000, self._nodes.objects, self.pods
+        )
+        self.metrics.count("evictor_rounds", found.result)
+        self.metrics.set("evictor_hot_nodes", found.hot)
+        if found.result != self._result or found.requests:
+            self._result = found.result
+            log.info(
+                "hot nodes: %d; %s; asked to leave: %d; left alone: %s; %s",
+                found.hot, found.result, len(found.requests), found.stopped, found.refused,
+            )  # fmt: skip
+        for request in found.requests:
+            if not self.queue.ask(request):
+                self.migration.flights.drop(request.uid)
 
     async def _letters(self) -> None:
         """Dead letters go out when they can; a broker that refuses them stops nothing."""
@@ -193,6 +230,7 @@ class Evictor:
             report.source, report.namespace or "?", report.name or report.pod, report.node,
             would, report.outcome, report.reason, report.why,
         )  # fmt: skip
+        self.migration.flights.note(report, self.now_ms())
         self._reports.say(report)
 
     def _index(self, _key: str, before: LivePod | None, after: LivePod | None) -> None:
@@ -202,6 +240,7 @@ class Evictor:
             self.pods[after.uid] = after
 
     def _show(self) -> None:
+        self.metrics.set("evictor_migrating", len(self.migration.flights.all))
         self.metrics.set("evictor_pending", len(self.queue.pending))
         self.metrics.set("evictor_reports_waiting", self._reports.waiting)
         self.metrics.set("evictor_leads", int(self.election.leads))

@@ -53,12 +53,15 @@ class Pending:
 
 
 class Queue:
-    """``expire_ms``: what was handed over is given up after so long; nodes give up after 60 s."""
+    """``expire_ms``: what was handed over is given up after so long; nodes give up after 60 s.
 
-    def __init__(self, expire_ms: int = 60_000) -> None:
+    ``dry_run``: what a dry run said is a last word for another one only.
+    """
+
+    def __init__(self, expire_ms: int = 60_000, *, dry_run: bool = False) -> None:
         self.pending: dict[str, Pending] = {}
         self.superseded: list[Request] = []  # by a newer request; the executor says so
-        self._expire_ms = expire_ms
+        self._expire_ms, self._dry_run = expire_ms, dry_run
         self._commands: dict[str, tuple[int, Command]] = {}
         self._handed: dict[str, tuple[int, Ack]] = {}  # without their command so far
         self._closed: dict[tuple[str, str], int] = {}
@@ -88,6 +91,8 @@ class Queue:
 
     def fold_report(self, report: EvictionReport, log_ms: int) -> None:
         """What the bridge said: a last word closes the request for good."""
+        if report.dry_run and not self._dry_run:
+            return
         if report.outcome in LAST_WORDS:
             self.close((report.command_id, report.pod), log_ms)
         elif (found := self.pending.get(report.pod)) and found.request.id == report.command_id:

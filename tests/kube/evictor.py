@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +17,18 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from scheduler_bridge.evictions.loop import Evictor
 from scheduler_bridge.evictions.settings import EvictorSettings
 from schemas import codec
-from schemas.records import Ack, Cause, Command, DeadLetter, Decider, EvictionReport
+from schemas.records import (
+    FLEET_KEY,
+    Ack,
+    Cause,
+    Command,
+    DeadLetter,
+    Decider,
+    EvictionReport,
+    FleetFacts,
+    PolicyRecord,
+    Reservation,
+)
 from tests.kube.cluster import Cluster
 from tests.support import patient
 
@@ -85,6 +96,31 @@ class Log:
     ) -> None:  # fmt: skip
         said = Ack(node, "ab" * 16, 1, 0, decider, outcome, command_id, 1, self._number, pods=uids)
         await self.raw("acks", node, codec.encode(said))
+
+    async def policy(self, version: int, text: str) -> None:
+        """Publish a policy."""
+        record = PolicyRecord("default", version, f"d{version}", text)
+        await self.raw("policies", "default", codec.encode(record))
+
+    async def fleet_is_well(self) -> None:
+        """What the second stage says of a healthy fleet."""
+        facts = FleetFacts(1, 1, 2, 0, 0, 0, 1, 10_000)
+        await self.raw("fleet", FLEET_KEY.decode(), codec.encode(facts))
+
+    async def usage(self, node: str, system_milli: int, milli: Mapping[str, int]) -> None:
+        """A node's report: what system and pods use."""
+        said = Reservation(
+            node,
+            Cause(1, 0, 1, 1, "abc", 1),
+            0,
+            {},
+            {},
+            system_cpu_milli=system_milli,
+            pods=tuple(milli),
+            pod_cpu_milli={"usage": list(milli.values())},
+            pod_memory_bytes={"usage": [1 << 20] * len(milli)},
+        )
+        await self.raw("reservations", node, codec.encode(said))
 
     async def says(self, outcome: str, uid: str, within_s: float = 15.0) -> EvictionReport:
         """The first report of this outcome about a pod."""

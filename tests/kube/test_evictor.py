@@ -8,6 +8,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 from lightkube import AsyncClient
+from lightkube.models.apps_v1 import ReplicaSetSpec
+from lightkube.models.core_v1 import PodTemplateSpec
+from lightkube.models.meta_v1 import LabelSelector, ObjectMeta
+from lightkube.resources.apps_v1 import ReplicaSet
 from lightkube.resources.core_v1 import Pod
 
 from scheduler_bridge.evictions.budget import Limits
@@ -16,7 +20,7 @@ from tests.kube import objects
 from tests.kube.cluster import Cluster
 from tests.kube.conftest import Nodes
 from tests.kube.evictor import Log, apart, running
-from tests.kube.pods import best_effort, budget, settled
+from tests.kube.pods import BEST_EFFORT, best_effort, budget, settled
 
 WIDE = Limits(per_node=100, per_namespace=100, fleet=100, node_rest_ms=0)
 
@@ -224,3 +228,72 @@ async def test_an_api_server_that_is_away_is_waited_for(
             cluster.api_server.start()
         assert (await log.says("evicted", uid(pod), within_s=30)).outcome == "evicted"
     assert log.of(uid(pod))[-1] == ("evicted", "accepted")
+
+
+MIGRATION = """
+name: default
+rollout: {stage: expand}
+blast: {facts_stale_ms: 600000}
+low_node_load: {low_cpu_percent: 30, high_cpu_percent: 60, consecutive_rounds: 1}
+migration: {enabled: true, round_ms: 300, dry_run: %s, per_node: 1}
+"""
+
+
+async def made(client: AsyncClient, namespace: str, count: int) -> None:
+    """A ReplicaSet of best-effort pods."""
+    pod = objects.new_pod("etl", namespace, {"cpu": "100m"}, BEST_EFFORT)
+    assert pod.metadata is not None
+    template = PodTemplateSpec(metadata=ObjectMeta(labels=pod.metadata.labels), spec=pod.spec)
+    selector = LabelSelector(matchLabels={"app": "batch"})
+    spec = ReplicaSetSpec(selector=selector, replicas=count, template=template)
+    meta = ObjectMeta(name="etl", namespace=namespace)
+    await client.create(ReplicaSet(metadata=meta, spec=spec))
+
+
+async def bound(client: AsyncClient, namespace: str) -> dict[str, Pod]:
+    """Pods of the namespace that have a node, by uid."""
+    found = {uid(pod): pod async for pod in client.list(Pod, namespace=namespace)}
+    return {key: pod for key, pod in found.items() if objects.is_bound(pod)}
+
+
+async def test_a_hot_node_is_relieved_and_the_pod_starts_elsewhere(
+    cluster: Cluster, client: AsyncClient, namespace: str, nodes: Nodes, log: Log
+) -> None:
+    hot = await nodes.join()
+    await made(client, namespace, 4)
+
+    async def all_run() -> bool:
+        return len(await bound(client, namespace)) == 4
+
+    await objects.until(all_run, "four pods are bound")
+    first = await bound(client, namespace)
+    for pod in first.values():
+        await objects.run_pod(client, pod)
+    cold = await nodes.join()
+    await log.policy(1, MIGRATION % "true")
+    await log.fleet_is_well()
+    await log.usage(hot, 0, dict.fromkeys(first, 1_500))
+    await log.usage(cold, 0, {})
+    async with running(cluster, log, namespace, limits=WIDE):
+        await log.until(lambda: len(log.reports) >= 1, "a dry run says who would go")
+        would = log.reports[0]
+        assert (would.outcome, would.dry_run, would.source) == ("evicted", True, "low_node_load")
+        assert (would.why, would.node) == ("hot_cpu", hot)
+        assert not any([await is_going(client, pod) for pod in first.values()])
+        log.reports.clear()
+    await log.policy(2, MIGRATION % "false")
+    async with running(cluster, log, namespace, limits=WIDE) as evictor:
+        await log.until(
+            lambda: any(not one.dry_run and one.outcome == "evicted" for one in log.reports),
+            "one goes",
+        )
+        gone = next(one.pod for one in log.reports if not one.dry_run)
+        await objects.bury_pod(client, first[gone])
+
+        async def starts_elsewhere() -> bool:
+            new = [pod for key, pod in (await bound(client, namespace)).items() if key not in first]
+            return [pod.spec.nodeName for pod in new if pod.spec] == [cold]
+
+        await objects.until(starts_elsewhere, "its successor is bound to the other node")
+        assert evictor.calls == 1, "one at a time from a node"
+        assert [one.uid for one in evictor.migration.flights.all] == [gone]

@@ -101,6 +101,13 @@ def test_waiting_is_no_last_word_and_is_not_said_again() -> None:
     assert (only.tries, only.said) == (3, "accepted")
 
 
+def test_a_dry_run_is_no_last_word_for_one_in_earnest() -> None:
+    for dry_run in (False, True):
+        queue = Queue(dry_run=dry_run)
+        fold(queue, 0, report(1, "a", dry_run=True), command(1, "a"), ack(1, "a"))
+        assert bool(queue.pending) is not dry_run
+
+
 ORDERS = st.lists(
     st.tuples(st.integers(0, 4), st.sampled_from("abc"), st.sampled_from("xy")), max_size=12
 )
