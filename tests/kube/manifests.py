@@ -26,7 +26,10 @@ CHART = DEPLOY / "chart"
 BASE = DEPLOY / "kubernetes" / "base"
 RELEASE = NAMESPACE = "slackwater"
 OWN = {"kustomization.yaml", "namespace.yaml"}  # written by hand; the rest is rendered
-COMPONENTS = {"admission": ("admission.enabled=true", "admission.certManager=true")}
+COMPONENTS = {
+    "admission": ("admission.enabled=true", "admission.certManager=true"),
+    "extender": ("extender.enabled=true",),
+}
 """What a cluster chooses: folders of their own beside the base, with the values that they take."""
 WEBHOOKS = CHART / "files" / "webhooks.yaml"
 HEADER = "# Made from deploy/chart by `python -m tests.kube.manifests`; change it there.\n"
@@ -49,6 +52,8 @@ ALL = (
     "bridge.sink=dry-run",
     "evictor.dryRun=true",
     "evictor.mayDelete=true",
+    "extender.enabled=true",
+    "extender.annotate=true",
     "admission.enabled=true",
     "admission.caBundle=bm9ib2R5Cg==",
     "worker.extraArgs={--level=debug}",

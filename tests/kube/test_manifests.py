@@ -73,7 +73,7 @@ def test_tokens_go_to_those_who_use_them(variants: Variants) -> None:
         for one, pod in templates(variants["everything"])
         if pod["spec"]["automountServiceAccountToken"]
     }
-    assert with_token == {"node", "bridge", "evictor", "admission"}
+    assert with_token == {"node", "bridge", "evictor", "extender", "admission"}
 
 
 @pytest.mark.parametrize("variant", ["base", "observe", "everything", "uninstall", "all", "bare"])

@@ -52,6 +52,11 @@ MAY: dict[str, set[tuple[str, str, str, str]]] = {
         ("", "pods/eviction", "", "create"),
         *lease("evictor"),
     },
+    "extender": {
+        *(("", "nodes", "", verb) for verb in LOOK),
+        *(("", "pods", "", verb) for verb in READ),
+        ("", "pods/binding", "", "create"),
+    },
     "admission": {
         *(("", "namespaces", "", verb) for verb in READ),
         *(("", "nodes", "", verb) for verb in LOOK),
