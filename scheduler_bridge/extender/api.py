@@ -5,6 +5,9 @@ Wraps `scheduler_bridge.kube.client`; every call raises KubeError and nothing el
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+import msgspec
 from lightkube.models.core_v1 import ObjectReference
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Node, Pod
@@ -31,7 +34,9 @@ class ExtenderApi:
             metadata=ObjectMeta(name=asked.name, namespace=asked.namespace, uid=asked.uid),
             target=ObjectReference(kind="Node", name=asked.node),
         )
-        with translated(f"bind {asked.namespace}/{asked.name}"):
+        # It answers with a Status, which the client takes for a Binding that lacks its target; an
+        # error it has raised before it decodes.
+        with translated(f"bind {asked.namespace}/{asked.name}"), suppress(msgspec.ValidationError):
             await self._kube.api.create(binding, asked.name, namespace=asked.namespace)
 
     async def pod(self, namespace: str, name: str) -> PodRow | None:

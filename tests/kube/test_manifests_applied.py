@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
 
 import pytest
 from lightkube import ApiError, AsyncClient
+from lightkube.models.core_v1 import PodSchedulingGate
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import Node, Pod
 
+from scheduler_bridge.admission import cluster as admission_cluster
+from scheduler_bridge.admission import rules as rules_of_admission
+from scheduler_bridge.admission.gang import Decision
+from scheduler_bridge.admission.gang_keeper import GangKeeper
+from scheduler_bridge.admission.metrics import ADMISSION_TABLE
+from scheduler_bridge.admission.names import GANG_GATE, GANG_LABELS, GANG_MIN_LABEL, Resources
+from scheduler_bridge.evictions.api import EvictionApi
+from scheduler_bridge.evictions.victim import victim
+from scheduler_bridge.extender.api import ExtenderApi
+from scheduler_bridge.extender.settings import ExtenderSettings
+from scheduler_bridge.extender.wire import Binding
+from scheduler_bridge.kube.client import Kube, connect
+from scheduler_bridge.kube.election import Election
+from scheduler_bridge.kube.errors import KubeRefused
+from scheduler_bridge.kube.mirror import Mirror
+from scheduler_bridge.metrics import Metrics
 from scheduler_bridge.reconcile import Amount
-from tests.kube import manifests
+from tests.kube import manifests, objects
 from tests.kube.api import Api, Refused
 from tests.kube.cluster import Cluster
 from tests.kube.conftest import Nodes
 from tests.kube.manifests import Manifest, Variants, component, templates
 from tests.kube.telling import shows, telling
 from tests.kube.tools import Tools
+from tests.support import patient
 
 RIGHTS = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 STANDING = {"Namespace", "ServiceAccount", "PriorityClass"} | RIGHTS  # what pods and rights need
@@ -197,6 +218,122 @@ async def test_s5_the_bridge_s_account_is_enough_for_the_bridge(
             with pytest.raises(ApiError) as error:
                 await refused
             assert error.value.status.code == 403
+
+
+@pytest.mark.usefixtures("api")
+async def test_s5_the_extender_s_account_is_enough_for_the_extender(
+    cluster: Cluster, client: AsyncClient, namespace: str, nodes: Nodes
+) -> None:
+    node = await nodes.join()
+    pod = await client.create(a_pod("one", namespace))
+    assert pod.metadata is not None
+    assert pod.metadata.uid is not None
+    async with connect(cluster.kubeconfig(*account("extender"))) as kube:
+        extender = ExtenderApi(kube, ExtenderSettings("kafka:9092").resources)
+        await extender.bind(Binding("one", namespace, pod.metadata.uid, node))
+        found = await extender.pod(namespace, "one")
+        assert found is not None
+        assert found.node == node
+        await listed(kube, Node, Pod)
+        with pytest.raises(KubeRefused, match="nodes"):
+            await extender.annotate(node, "slackwater.io/load-score", "1")
+
+
+@pytest.mark.usefixtures("api")
+async def test_s5_the_evictor_s_account_is_enough_for_the_evictor(
+    cluster: Cluster, client: AsyncClient, namespace: str
+) -> None:
+    await client.create(a_pod("one", namespace))
+    async with connect(cluster.kubeconfig(*account("evictor"))) as kube:
+        evictor = EvictionApi(kube)
+        seen = await evictor.look(namespace, "one")
+        assert seen is not None
+        chosen = victim(seen, "evict_cpu")
+        refused = await evictor.delete(chosen, dry_run=False)
+        assert (refused.kind, refused.reason) == ("wait", "api_refuses")
+        assert (await evictor.evict(chosen, dry_run=False)).kind == "evicted"
+        await listed(kube, Pod)
+        await elected(kube, "evictor")
+
+
+@pytest.mark.usefixtures("api")
+async def test_s5_admission_s_account_is_enough_for_admission(
+    cluster: Cluster, client: AsyncClient, namespace: str
+) -> None:
+    async with connect(cluster.kubeconfig(*account("admission"))) as kube:
+        known = admission_cluster.Cluster(kube, Resources())
+        mirrors = asyncio.create_task(known.run())
+        try:
+            await known.wait_synced()
+            rules = rules_of_admission.Gangs()
+            keeper = GangKeeper(kube, known, Metrics(ADMISSION_TABLE), lambda: True, lambda: rules)
+            for name in ("one", "two"):
+                await client.create(a_pod(name, namespace, gate=GANG_GATE))
+
+            async def shown() -> bool:
+                return len(list(keeper._members())) == 2
+
+            await objects.until(shown, "the mirror shows both")
+            one, two = sorted(keeper._members(), key=lambda member: member.name)
+            assert await keeper._open(one)
+            await keeper._reject(Decision((namespace, "g"), "reject", (two,), "no room"))
+        finally:
+            mirrors.cancel()
+            with suppress(asyncio.CancelledError):
+                await mirrors
+        await elected(kube, "admission")
+        with pytest.raises(ApiError) as error:
+            await kube.api.delete(Pod, "one", namespace=namespace)
+        assert error.value.status.code == 403
+    free = await client.get(Pod, "one", namespace=namespace)
+    failed = await client.get(Pod, "two", namespace=namespace)
+    assert free.spec is not None
+    assert failed.status is not None
+    assert (free.spec.schedulingGates, failed.status.phase) == (None, "Failed")
+
+
+def a_pod(name: str, namespace: str, gate: str = "") -> Pod:
+    """A best-effort pod that no scheduler takes; with a gate: of a gang of two."""
+    labels = {"koordinator.sh/qosClass": "BE"}
+    if gate:
+        labels |= {GANG_LABELS[0]: "g", GANG_MIN_LABEL: "2"}
+    pod = objects.new_pod(name, namespace, {}, labels)
+    assert pod.spec is not None
+    pod.spec.schedulerName = "nobody"
+    pod.spec.schedulingGates = [PodSchedulingGate(name=gate)] if gate else None
+    return pod
+
+
+async def listed(kube: Kube, *kinds: Any) -> None:
+    """What a mirror asks: a list, and a watch."""
+    for kind in kinds:
+        mirror: Mirror[str] = Mirror(kube, kind, lambda one: str(one.metadata.name))
+        task = asyncio.create_task(mirror.run())
+        try:
+            async with asyncio.timeout(patient(10)):
+                await mirror.wait_synced()
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def elected(kube: Kube, component: str) -> None:
+    """A whole term: made, renewed, given back."""
+    election = Election(kube, manifests.NAMESPACE, f"slackwater-{component}", "me", lease_s=1)
+    task = asyncio.create_task(election.run())
+
+    async def leads() -> bool:
+        return election.leads
+
+    try:
+        await objects.until(leads, f"{component} leads")
+        await asyncio.sleep(0.5)  # three renewals
+        assert election.leads
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 def test_s5_no_wildcard_and_no_secret(variants: Variants) -> None:
