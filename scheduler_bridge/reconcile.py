@@ -257,10 +257,13 @@ def _least(one: Amount, other: Amount) -> Amount:
     return Amount(*map(min, one.each(), other.each()))
 
 
-def _urgency(patch: Patch) -> tuple[bool, int, bool, bool, str]:
-    """A total order: falls by depth, what was wiped, new work refused, the rest; each by node."""
+def _urgency(patch: Patch) -> tuple[bool, int, bool, bool, bool, str]:
+    """A total order: falls by depth, what was wiped, new work refused, the rest, what only grew
+    old; each by node.
+    """
     fall = fall_permille(patch.previous, patch.amount) if patch.previous is not None else 0
-    return (fall == 0, -fall, patch.why != "restored", patch.new_work, patch.node)
+    old = patch.why == "refresh"
+    return (fall == 0, -fall, old, patch.why != "restored", patch.new_work, patch.node)
 
 
 def _fall(old: int, new: int) -> int:

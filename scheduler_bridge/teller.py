@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from scheduler_bridge.sinks import Sink
 
 log = logging.getLogger("slackwater.bridge")
-TURN_S = 0.1  # patches chosen at once are those that fit in so much time
+TURN_S, LONGEST_TURN_S = 0.1, 1.0  # patches chosen at once are those that fit in so much time
+DUE_SHARE = 0.1  # of the time goes into choosing, where thousands are due
 LEAST_TURN_S = 0.02  # news within so much time is looked at together
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.25, 2.0
 COMPLAIN_EVERY_S = 5.0
@@ -33,7 +34,7 @@ class Teller:
         self.told = 0
         self._sink = sink
         self._metrics = metrics
-        self._few = max(1, int(per_s * TURN_S))
+        self._per_s = per_s
         self._throttle = Throttler(rate_limit=per_s, period=1.0)
         self._free = asyncio.Semaphore(at_once)
         self._going: set[str] = set()
@@ -50,14 +51,17 @@ class Teller:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._news.clear()
+                began_s = time.monotonic()
                 waiting = [patch for patch in due() if self._may(patch.node)]
+                turn_s = max(TURN_S, (time.monotonic() - began_s) / DUE_SHARE)
+                few = max(1, int(self._per_s * min(LONGEST_TURN_S, turn_s)))
                 self._metrics.set("patches_waiting", len(waiting))
-                for patch in waiting[: self._few]:
+                for patch in waiting[:few]:
                     async with self._throttle:
                         await self._free.acquire()
                     self._going.add(patch.node)
                     group.create_task(self._tell(patch))
-                if len(waiting) > self._few:
+                if len(waiting) > few:
                     await asyncio.sleep(0)
                     continue
                 await asyncio.sleep(LEAST_TURN_S)

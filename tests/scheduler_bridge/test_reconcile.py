@@ -323,3 +323,10 @@ def test_zones_offer_nothing_without_new_work() -> None:
     patch = one(replace(desired, new_work=False), None)
     assert patch is not None
     assert patch.zones == ((0, 0), (0, 0))
+
+
+def test_what_only_grew_old_waits_for_what_changed() -> None:
+    desired = {name: want(4000) for name in "ab"}
+    observed = {"a": shown(4000, told_ms=400_000), "b": shown(1000)}
+    patches = reconcile(desired, observed, {}, NOW, RULES)
+    assert [(patch.node, patch.why) for patch in patches] == [("b", "rise"), ("a", "refresh")]
