@@ -57,10 +57,12 @@ def due(
         if text == old or (waits and not urgent):
             continue
         rise = _points(text) - _points(old)
-        if urgent or old == FULL or not old.isdigit() or abs(rise) >= rules.change:
-            found.append((rise if old else 0, node, Note(node, text)))
+        # What nobody wrote or nobody can read is no fall.
+        strange = _points(old) < 0 and old != FULL
+        if urgent or old == FULL or strange or abs(rise) >= rules.change:
+            found.append((0 if strange else rise, node, Note(node, text)))
     return [note for _, _, note in sorted(found, key=lambda one: one[:2])]
 
 
 def _points(text: str) -> int:
-    return int(text) if text.isdigit() and len(text) <= 3 else -1
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 3 else -1

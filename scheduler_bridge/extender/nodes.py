@@ -5,6 +5,7 @@ Called for every node of the mirror. What an annotation says and cannot be read 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -51,11 +52,11 @@ def read(node: Node, score_annotation: str) -> NodeRow:
     cpu = quantities.milli(str(said.get("cpu", "0")))
     memory = quantities.whole(str(said.get("memory", "0")))
     raw = _noted(notes, RAW_ALLOCATABLE, dict[str, str | int]) or {}
-    try:
-        cpu = quantities.milli(str(raw.get("cpu", f"{cpu}m")))
-        memory = quantities.whole(str(raw.get("memory", memory)))
-    except ValueError:
-        pass
+    with contextlib.suppress(ValueError):
+        cpu, memory = (
+            quantities.milli(str(raw.get("cpu", f"{cpu}m"))),
+            quantities.whole(str(raw.get("memory", memory))),
+        )
     return NodeRow((cpu, memory), _bounds(notes), notes.get(score_annotation, ""))
 
 

@@ -20,6 +20,11 @@ class Resources:
     mid_cpu: str = MID_CPU_NAME
     mid_memory: str = MID_MEMORY_NAME
 
+    def __post_init__(self) -> None:
+        names = list(self.by_law.values())
+        if len(set(names)) < len(names):
+            raise ValueError(f"resource names {', '.join(names)}: each must be another")
+
     @property
     def by_law(self) -> Mapping[str, str]:
         """From the names that `agents.placement.estimate` reads to those of this cluster."""

@@ -86,6 +86,7 @@ def document(
 ) -> dict[str, Any]:
     """A pod as the API server shows it; without limits they are the requests."""
     asked = dict(asks or {})
+    native = {"cpu", "memory"} & asked.keys()
     allowed = asked if limits is None else dict(limits)
     meta: dict[str, Any] = {
         "name": name, "namespace": "test", "uid": uid or f"uid-{name}",
@@ -106,7 +107,7 @@ def document(
         spec["nodeName"] = node
     return {
         "apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec,
-        "status": {"phase": phase, "qosClass": "Burstable" if asked else "BestEffort"},
+        "status": {"phase": phase, "qosClass": "Burstable" if native else "BestEffort"},
     }  # fmt: skip
 
 
