@@ -130,7 +130,7 @@ TOPICS: tuple[Topic, ...] = (
         "node",
         (records.Signal,),
         ("worker",),
-        ("any", "fleet"),
+        ("any", "fleet", "bridge"),
         6 * HOUR_MS,
         "Interference as each online pod feels it, against its own history.",
     ),
