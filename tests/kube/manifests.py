@@ -66,6 +66,7 @@ BARE = (
     "keys.nodeFolder=",
     "networkPolicies.enabled=false",
     "priorityClasses.enabled=false",
+    "priorityClasses.tenants=false",
     "node.createNamespace=false",
 )
 

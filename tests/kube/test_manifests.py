@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agents.classes import DEFAULT_PRIORITY
 from scheduler_bridge.admission import configuration
 from scheduler_bridge.admission import rules as rules_of_admission
 from scheduler_bridge.admission.names import Resources
@@ -185,6 +186,21 @@ def test_the_policy_that_comes_along_is_the_default_one(
     own, shipped = policy.parse(text, "the chart's"), policy.parse(default_policy(), "shipped")
     assert policy.digest(own) == policy.digest(shipped)
     assert own.rollout.stage == "observe"
+
+
+def test_classes_have_the_numbers_of_the_law_and_what_borrows_pushes_nobody_out(
+    variants: Variants,
+) -> None:
+    found = {
+        one["metadata"]["name"].removeprefix("slackwater-"): one
+        for one in variants["base"]
+        if one["kind"] == "PriorityClass"
+    }
+    numbers = {name: number for name, number in DEFAULT_PRIORITY.items() if name}
+    assert {name: found[name]["value"] for name in numbers} == numbers
+    borrowing = numbers.keys() - {"prod"}
+    assert all(found[name]["preemptionPolicy"] == "Never" for name in borrowing)
+    assert found.keys() - numbers.keys() == {"node", "control"}
 
 
 def test_the_rules_that_come_along_may_run(variants: Variants) -> None:
