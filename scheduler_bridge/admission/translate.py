@@ -17,6 +17,7 @@ from scheduler_bridge.admission.names import CPU, EXTENDED_SPEC, NATIVE, Resourc
 from scheduler_bridge.admission.noted import containers_of as noted_containers
 from scheduler_bridge.admission.noted import note_of
 from scheduler_bridge.admission.pod import amount
+from scheduler_bridge.kube import quantities
 
 KINDS = ("requests", "limits")
 
@@ -28,12 +29,13 @@ def to_class(pod: dict[str, Any], priority_class: str, names: Resources) -> None
         return
     for container in _containers(pod):
         resources = container.get("resources") or {}
+        stands = {one for kind in KINDS for one in resources.get(kind) or {}} & set(to.values())
         for kind in KINDS:
-            said = resources.get(kind)
+            said = resources.get(kind) or {}
             for native, extended in to.items():
-                if said and native in said:
-                    taken = said.pop(native)
-                    said.setdefault(extended, _spelt(taken, native))
+                taken = said.pop(native, None)
+                if taken is not None and extended not in stands:
+                    said[extended] = _spelt(taken, native)
         limits = resources.get("limits") or {}
         for extended in to.values():
             if extended in limits:
@@ -73,6 +75,12 @@ def _spelt(quantity: object, native: str) -> str:
     return str(amount(quantity, CPU)) if native == CPU else str(quantity)
 
 
+def _plain(quantity: object, resource: str) -> str:
+    """One spelling whatever the API server makes of it: "1k" is "1000"."""
+    units = amount(quantity, resource)
+    return quantities.from_milli(units) if resource == CPU else quantities.from_whole(units)
+
+
 def _tidy(resources: dict[str, Any]) -> None:
     """No empty mappings are left where amounts were."""
     for kind in KINDS:
@@ -102,7 +110,7 @@ def _merge(
         for resource, quantity in (resources.get(kind) or {}).items():
             if resource in wanted:
                 place = notes.setdefault(name, {}).setdefault(kind, {})
-                place.setdefault(resource, str(quantity))
+                place.setdefault(resource, _plain(quantity, resource))
 
 
 def _write(pod: dict[str, Any], notes: dict[str, dict[str, dict[str, str]]]) -> None:

@@ -49,6 +49,12 @@ class Serving:
         self.rules.write_text(rules)
         assert self.admission.look_at_rules()
 
+    def reviews(self, which: str) -> int:
+        """How often that webhook was asked and said yes."""
+        labels = {"webhook": which, "verdict": "allowed"}
+        name = "slackwater_bridge_admission_reviews_total"
+        return int(self.admission.metrics.registry.get_sample_value(name, labels) or 0)
+
     async def knows(self, node: str, resource: str) -> None:
         """Wait until the mirror has seen that the node gives that resource."""
         async with asyncio.timeout(10):
