@@ -14,7 +14,6 @@ import yaml
 
 from scheduler_bridge.admission import certificates, configuration
 from scheduler_bridge.admission.names import Resources
-from scheduler_bridge.admission.recall_keeper import Recalls
 from scheduler_bridge.admission.rules_file import read_rules
 from scheduler_bridge.admission.service import Admission, Settings
 from scheduler_bridge.http import HttpSettings
@@ -57,9 +56,9 @@ def run(
     kubeconfig: Annotated[Path | None, typer.Option(help="Default: in-cluster.")] = None,
     context: Annotated[str | None, typer.Option(help="Of the kubeconfig.")] = None,
     lease_namespace: Annotated[str, typer.Option(help="Of the leader's Lease.")] = "slackwater",
-    recalls: Annotated[
-        Recalls, typer.Option(help="evict: over-use is called back; tell: only logged.")
-    ] = Recalls.evict,
+    recall: Annotated[
+        bool, typer.Option(help="Call over-use back; without: say who would go.")
+    ] = True,
     leave_s: Annotated[float, typer.Option(help="Answer on so long after SIGTERM.")] = 5.0,
     cpu_name: BatchCpu = CPU_NAME,
     memory_name: BatchMemory = MEMORY_NAME,
@@ -82,7 +81,7 @@ def run(
             ),
             lease_namespace,
             names,
-            recalls,
+            recall=recall,
         )
         uvloop.run(_run(settings, kubeconfig, context))
     except (BadPolicy, ValueError, OSError) as error:

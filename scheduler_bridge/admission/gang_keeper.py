@@ -52,6 +52,8 @@ class GangKeeper:
         self._clock = clock
         self._seen_ms: dict[str, int] = {}
         self._let_go: dict[str, int] = {}
+        self.decided: list[Decision] = []
+        """The answers of the last turn that had any to give."""
 
     async def run(self) -> None:
         """Turn after turn, until cancelled; no failure of the API server ends it."""
@@ -67,9 +69,9 @@ class GangKeeper:
         if not waiting:
             self._metrics.set("admission_gangs_waiting", 0)
             return
-        decisions = gang.decide(members, self._room(), self._clock(), self._rules().wait_s)
-        self._metrics.set("admission_gangs_waiting", len(decisions))
-        for decision in decisions:
+        self.decided = gang.decide(members, self._room(), self._clock(), self._rules().wait_s)
+        self._metrics.set("admission_gangs_waiting", len(self.decided))
+        for decision in self.decided:
             if decision.act == "release":
                 await self._release(decision)
             elif decision.act == "reject":

@@ -9,6 +9,7 @@ Free pods of batch capacity that was lent to somebody go by the same rule.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from scheduler_bridge.admission.quota import Tree
@@ -50,9 +51,17 @@ class Overuse:
         self._since_ms: dict[str, int] = {}
 
     def due(
-        self, tree: Tree, book: QuotaBook, total: Mapping[str, int], now_ms: int
+        self,
+        tree: Tree,
+        book: QuotaBook,
+        total: Mapping[str, int],
+        now_ms: int,
+        left_alone: AbstractSet[str] = frozenset(),
     ) -> list[Recalled]:
-        """Pods to call back now, the least important of each quota first; at most ``most``."""
+        """Pods to call back now, the least important of each quota first; at most ``most``.
+
+        ``left_alone``: uids of pods that are passed over, because they could not be made to go.
+        """
         groups = _groups(book.entries())
         over = [one for one in _overs(tree, book, total, groups) if one.resource]
         self._since_ms = {one.group: self._since_ms.get(one.group, now_ms) for one in over}
@@ -60,7 +69,7 @@ class Overuse:
         for one in over:
             since_ms = self._since_ms[one.group]
             if now_ms - since_ms >= self._after_ms:
-                found += _recall(one, groups.get(one.group, []))
+                found += _recall(one, groups.get(one.group, []), left_alone)
         return found[: self._most]
 
 
@@ -71,12 +80,14 @@ def order(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(youngest, key=lambda one: (one.priority, one.cost))
 
 
-def _recall(over: _Over, entries: list[Entry]) -> list[Recalled]:
+def _recall(over: _Over, entries: list[Entry], left_alone: AbstractSet[str]) -> list[Recalled]:
     used, taken = dict(over.used), []
     for one in order(entries):
         if not _exceeds(used, over.bound):
             break
-        if one.firm or one.going or not one.may_go or not _helps(one, used, over.bound):
+        if one.firm or one.going or not one.may_go or one.uid in left_alone:
+            continue
+        if not _helps(one, used, over.bound):
             continue
         _move(used, one, -1)
         taken.append(one)
@@ -89,7 +100,7 @@ def _recall(over: _Over, entries: list[Entry]) -> list[Recalled]:
             stays.add(one.uid)
     why = (
         f"{over.group} uses {over.used[over.resource]} of {over.resource} "
-        f"and may use {max(over.bound[over.resource], 0)}"
+        f"and may use {over.bound[over.resource]}"
     )
     return [
         Recalled(one.uid, one.namespace, one.name, over.group, why)
@@ -102,7 +113,8 @@ def _overs(
     tree: Tree, book: QuotaBook, total: Mapping[str, int], groups: Mapping[str, list[Entry]]
 ) -> Iterable[_Over]:
     """Free pods first, then quotas by name."""
-    yield _Over(FREE, _sum(groups.get(FREE, [])), tree.free_left(book, total))
+    left = {one: max(amount, 0) for one, amount in tree.free_left(book, total).items()}
+    yield _Over(FREE, _sum(groups.get(FREE, [])), left)
     shares = tree.shares(book, total) if tree.leaves else {}
     for name in tree.leaves:
         bound = tree.bound(name, shares[name])

@@ -19,9 +19,10 @@ from scheduler_bridge.admission.cluster import Cluster
 from scheduler_bridge.admission.gang_keeper import GangKeeper
 from scheduler_bridge.admission.metrics import ADMISSION_TABLE
 from scheduler_bridge.admission.names import Resources
-from scheduler_bridge.admission.recall_keeper import RecallKeeper, Recalls, tell
+from scheduler_bridge.admission.recall_keeper import RecallKeeper
 from scheduler_bridge.admission.rules_file import RulesFile
 from scheduler_bridge.admission.webhook import Webhook
+from scheduler_bridge.evictions.api import EvictionApi
 from scheduler_bridge.http import HttpServer, HttpSettings
 from scheduler_bridge.kube.client import Kube
 from scheduler_bridge.kube.election import Election, identity
@@ -40,7 +41,7 @@ class Settings:
     http: HttpSettings
     lease_namespace: str
     names: Resources = field(default_factory=Resources)
-    recalls: Recalls = Recalls.evict
+    recall: bool = True  # False: over-use is told of, and nobody goes
 
 
 class Admission:
@@ -60,13 +61,14 @@ class Admission:
             alive=lambda: True,
             ready=lambda: self.ready,
         )
-        self._gangs = GangKeeper(
+        self.gangs = GangKeeper(
             kube, self.cluster, self.metrics, lambda: self.election.leads,
             lambda: self.webhook.rules.gangs,
         )  # fmt: skip
         self._recalls = RecallKeeper(
-            self.webhook, self.cluster, self.metrics, lambda: self.election.leads, tell
-        )
+            self.webhook, self.cluster, self.metrics, lambda: self.election.leads,
+            EvictionApi(kube), dry_run=not settings.recall,
+        )  # fmt: skip
         self._stop = asyncio.Event()
 
     @property
@@ -85,7 +87,7 @@ class Admission:
             "stop": self._stop.wait(),
             "cluster": self.cluster.run(),
             "election": self.election.run(),
-            "gangs": self._gangs.run(),
+            "gangs": self.gangs.run(),
             "recalls": self._recalls.run(),
             "rules": self._file.watch(self._rules_changed),
             "show": self._show(),

@@ -14,16 +14,17 @@ from typing import Any
 
 from lightkube import ApiError, AsyncClient
 from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.models.rbac_v1 import PolicyRule, RoleRef, Subject
 from lightkube.resources.admissionregistration_v1 import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
 from lightkube.resources.core_v1 import Namespace, Pod
+from lightkube.resources.rbac_authorization_v1 import ClusterRole, ClusterRoleBinding
 from lightkube.resources.scheduling_v1 import PriorityClass
 
 from scheduler_bridge.admission.configuration import configurations
 from scheduler_bridge.admission.names import NAMESPACE_LABEL, NAMESPACE_VALUE, Resources
-from scheduler_bridge.admission.recall_keeper import Recalls
 from scheduler_bridge.admission.service import Admission, Settings
 from scheduler_bridge.http import HttpSettings
 from scheduler_bridge.kube.client import connect
@@ -34,6 +35,17 @@ from tests.kube.cluster import Cluster
 
 RECOVERABLE = {"slackwater.io/recoverable": "true"}
 BATCH_CPU, BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
+
+
+RIGHTS = (
+    # API group, resources, verbs: all that admission may do, and all that it needs
+    ("", ["pods"], ["get", "list", "watch", "patch"]),
+    ("", ["pods/status"], ["patch"]),
+    ("", ["pods/eviction"], ["create"]),
+    ("", ["nodes", "namespaces"], ["get", "list", "watch"]),
+    ("scheduling.k8s.io", ["priorityclasses"], ["get", "list", "watch"]),
+    ("coordination.k8s.io", ["leases"], ["get", "create", "update"]),
+)
 
 
 @dataclass
@@ -51,9 +63,18 @@ class Serving:
 
     def reviews(self, which: str) -> int:
         """How often that webhook was asked and said yes."""
-        labels = {"webhook": which, "verdict": "allowed"}
-        name = "slackwater_bridge_admission_reviews_total"
-        return int(self.admission.metrics.registry.get_sample_value(name, labels) or 0)
+        return self.metric("admission_reviews", webhook=which, verdict="allowed")
+
+    def metric(self, name: str, **labels: str) -> int:
+        """A counter of the replica."""
+        found = self.admission.metrics.registry.get_sample_value(
+            f"slackwater_bridge_{name}_total", labels
+        )
+        return int(found or 0)
+
+    def gangs(self) -> str:
+        """What the keeper said last of gangs that wait."""
+        return "; ".join(one.why for one in self.admission.gangs.decided)
 
     async def knows(self, node: str, resource: str) -> None:
         """Wait until the mirror has seen that the node gives that resource."""
@@ -80,8 +101,9 @@ async def serving(
     path = folder / "admission.yaml"
     path.write_text(rules)
     http = HttpSettings(tls=TlsFiles(pair.certificate, pair.key), drain_s=1.0)
-    async with connect(cluster.kubeconfig()) as kube:
-        settings = Settings(path, http, "default", recalls=Recalls.evict)
+    group = f"admission-{uuid.uuid4().hex[:8]}"
+    async with _may(client, group), connect(cluster.kubeconfig(group, group)) as kube:
+        settings = Settings(path, http, "default")
         admission = Admission(settings, kube)
         task = asyncio.create_task(admission.run())
         try:
@@ -95,6 +117,22 @@ async def serving(
         finally:
             admission.stop()
             await task
+
+
+@asynccontextmanager
+async def _may(client: AsyncClient, group: str) -> AsyncIterator[None]:
+    """Give a group of users these rights, and no others."""
+    rules = [PolicyRule(apiGroups=[api], resources=on, verbs=may) for api, on, may in RIGHTS]
+    meta = ObjectMeta(name=group)
+    role = RoleRef(apiGroup="rbac.authorization.k8s.io", kind="ClusterRole", name=group)
+    who = Subject(kind="Group", name=group, apiGroup="rbac.authorization.k8s.io")
+    await client.create(ClusterRole(metadata=meta, rules=rules))
+    await client.create(ClusterRoleBinding(metadata=meta, roleRef=role, subjects=[who]))
+    try:
+        yield
+    finally:
+        await client.delete(ClusterRoleBinding, group)
+        await client.delete(ClusterRole, group)
 
 
 @asynccontextmanager
