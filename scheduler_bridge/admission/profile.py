@@ -16,7 +16,7 @@ from typing import Any
 from agents.classes import PRIORITY_LABEL, QOS_LABEL
 from agents.eviction.labels import SUB_PRIORITY_LABEL
 from scheduler_bridge.admission.names import DRAWN_ANNOTATION
-from scheduler_bridge.admission.rules import Expression, Profile, Selector
+from scheduler_bridge.admission.rules import AS_IS, Expression, Profile, Selector
 from schemas.errors import BadPolicy
 
 HUNDRED = 100
@@ -85,7 +85,7 @@ def apply(profile: Profile, pod: dict[str, Any], priorities: Mapping[str, Priori
         (PRIORITY_LABEL, profile.priority_class),
         (SUB_PRIORITY_LABEL, profile.sub_priority),
     ):
-        if value:
+        if value not in ("", AS_IS):
             labels[key] = value
     _put(about, "labels", labels)
     _put(about, "annotations", notes)
@@ -128,9 +128,9 @@ def check(profiles: Iterable[Profile], source: str) -> None:
 
 def _sets(profile: Profile) -> Iterator[str]:
     yield from (*profile.labels, *profile.label_from, *profile.label_suffixes)
-    if profile.qos:
+    if profile.qos != AS_IS:
         yield QOS_LABEL
-    if profile.priority_class:
+    if profile.priority_class != AS_IS:
         yield PRIORITY_LABEL
     if profile.sub_priority:
         yield SUB_PRIORITY_LABEL

@@ -24,8 +24,9 @@ Texts = Annotated[dict[str, str], Meta(max_length=64)]
 Amount = Annotated[int, Meta(ge=-1, le=1 << 62)]
 UNSAID = -1
 RESERVED = frozenset({"root", "free"})
-QosName = Literal["LSE", "LSR", "LS", "BE", "SYSTEM", ""]
-ClassName = Literal["prod", "mid", "batch", "free", ""]
+QosName = Literal["as_is", "LSE", "LSR", "LS", "BE", "SYSTEM"]
+ClassName = Literal["as_is", "prod", "mid", "batch", "free"]
+AS_IS = "as_is"
 
 
 class Expression(Part, frozen=True):
@@ -60,8 +61,8 @@ class Profile(Part, frozen=True):
     annotation_from: Texts = msgspec.field(default_factory=dict)
     label_suffixes: Texts = msgspec.field(default_factory=dict)  # only where the label is there
     scheduler_name: Text = ""
-    qos: QosName = ""
-    priority_class: ClassName = ""  # the label; without it the priority's number speaks
+    qos: QosName = "as_is"
+    priority_class: ClassName = "as_is"  # the label; without it the priority's number speaks
     priority_class_name: Text = ""  # a PriorityClass of the cluster
     sub_priority: Annotated[str, Meta(max_length=16)] = ""
     translate: bool = True  # native requests to those of the class

@@ -22,7 +22,8 @@ from scheduler_bridge.admission.names import Resources
 from scheduler_bridge.admission.recall_keeper import RecallKeeper
 from scheduler_bridge.admission.rules_file import RulesFile
 from scheduler_bridge.admission.webhook import Webhook
-from scheduler_bridge.evictions.api import EvictionApi
+from scheduler_bridge.evictions.budget import Limits
+from scheduler_bridge.evictions.recall import Recaller
 from scheduler_bridge.http import HttpServer, HttpSettings
 from scheduler_bridge.kube.client import Kube
 from scheduler_bridge.kube.election import Election, identity
@@ -65,10 +66,10 @@ class Admission:
             kube, self.cluster, self.metrics, lambda: self.election.leads,
             lambda: self.webhook.rules.gangs,
         )  # fmt: skip
+        recaller = Recaller(kube, Limits(), dry_run=not settings.recall)
         self._recalls = RecallKeeper(
-            self.webhook, self.cluster, self.metrics, lambda: self.election.leads,
-            EvictionApi(kube), dry_run=not settings.recall,
-        )  # fmt: skip
+            self.webhook, self.cluster, self.metrics, lambda: self.election.leads, recaller.recall
+        )
         self._stop = asyncio.Event()
 
     @property

@@ -74,7 +74,7 @@ async def test_s6_a_quota_lends_and_takes_back_within_disruption_budgets(
             assert not await refusal(client, batch(namespace, "blue", 2000, f"blue-{i}"))
 
         async def waits_for_budget() -> bool:
-            return running.metric("admission_recalls", outcome="waiting") > 0
+            return running.metric("admission_recalls", outcome="disruption_budget") > 0
 
         await objects.until(waits_for_budget, "the disruption budget is respected")
         assert not await gone(client, namespace)

@@ -1,0 +1,1 @@
+"""Admission without a cluster: its pure parts, its files, its command line."""
