@@ -31,7 +31,7 @@ profiles: [{name: a, pods: {match_expressions: [{key: k, operator: Exists, value
         ("profiles: [{name: a}]", r"profiles\[0\] selects nothing; allowed: at least one of"),
         ("profiles: [{name: a, pods: {match_labels: {a: b}}, percent: 101}]",
          r"percent is 101; allowed: a whole number from 0 to 100"),
-        ("profiles: [{name: a, pods: {match_labels: {a: b}}, qos: XX}]", "allowed: BE or LS or LSE"),
+        ("profiles: [{name: a, pods: {match_labels: {a: b}}, qos: XX}]", "allowed: BE or LS"),
         ("profiles: [{name: a, pods: {match_expressions: [{key: a, operator: In}]}}]",
          r"match_expressions\[0\].values is \[\]; allowed with In: at least one"),
         (EXISTS_VALUES, "allowed with Exists: none"),
