@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +36,13 @@ MidMemory = Annotated[str, typer.Option(help="And bytes.")]
 Namespace = Annotated[str, typer.Option(help="Where the webhook runs.")]
 
 
+class Recalls(StrEnum):
+    """What is done about use beyond a share."""
+
+    evict = "evict"
+    tell = "tell"
+
+
 @app.callback()
 def admission() -> None:
     """Judge and complete pods as they are created."""
@@ -56,9 +64,9 @@ def run(
     kubeconfig: Annotated[Path | None, typer.Option(help="Default: in-cluster.")] = None,
     context: Annotated[str | None, typer.Option(help="Of the kubeconfig.")] = None,
     lease_namespace: Annotated[str, typer.Option(help="Of the leader's Lease.")] = "slackwater",
-    recall: Annotated[
-        bool, typer.Option(help="Call over-use back; without: say who would go.")
-    ] = True,
+    recalls: Annotated[
+        Recalls, typer.Option(help="evict: over-use is called back; tell: only said.")
+    ] = Recalls.evict,
     leave_s: Annotated[float, typer.Option(help="Answer on so long after SIGTERM.")] = 5.0,
     cpu_name: BatchCpu = CPU_NAME,
     memory_name: BatchMemory = MEMORY_NAME,
@@ -81,7 +89,7 @@ def run(
             ),
             lease_namespace,
             names,
-            recall=recall,
+            recall=recalls is Recalls.evict,
         )
         uvloop.run(_run(settings, kubeconfig, context))
     except (BadPolicy, ValueError, OSError) as error:

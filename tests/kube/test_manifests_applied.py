@@ -81,8 +81,9 @@ MAY: dict[str, set[tuple[str, str, str, str]]] = {
     "admission": {
         *(("", "namespaces", "", verb) for verb in READ),
         *(("", "nodes", "", verb) for verb in LOOK),
-        *(("", "pods", "", verb) for verb in (*LOOK, "patch")),
+        *(("", "pods", "", verb) for verb in (*READ, "patch")),
         ("", "pods/status", "", "patch"),
+        ("", "pods/eviction", "", "create"),
         *(("scheduling.k8s.io", "priorityclasses", "", verb) for verb in LOOK),
         *lease("admission"),
     },

@@ -42,8 +42,9 @@ RIGHTS = (
     ("", ["pods"], ["get", "list", "watch", "patch"]),
     ("", ["pods/status"], ["patch"]),
     ("", ["pods/eviction"], ["create"]),
-    ("", ["nodes", "namespaces"], ["get", "list", "watch"]),
-    ("scheduling.k8s.io", ["priorityclasses"], ["get", "list", "watch"]),
+    ("", ["namespaces"], ["get", "list", "watch"]),
+    ("", ["nodes"], ["list", "watch"]),
+    ("scheduling.k8s.io", ["priorityclasses"], ["list", "watch"]),
     ("coordination.k8s.io", ["leases"], ["get", "create", "update"]),
 )
 
