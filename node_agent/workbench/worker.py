@@ -21,7 +21,7 @@ from node_agent.workbench.groups import enter
 
 PR_SET_PDEATHSIG = 1
 VARIABLE = "SLACKWATER_WORK"
-STOP_S = 5.0
+STOP_S = 30.0  # killed work of an idle group on a full, slow machine waits for its last turn
 
 
 class Worker:
@@ -40,6 +40,7 @@ class Worker:
         )
         assert self._process.stdout is not None
         if self._process.stdout.read(1) != b"+":
+            self.stop()
             raise RuntimeError(f"{module} did not start in {group}; see its error above")
 
     @property

@@ -208,7 +208,7 @@ def test_a_pods_own_quota_and_the_best_effort_roots_never_stand_in_each_others_w
 def test_a_frozen_pod_stands_still_and_runs_again_when_it_is_let_go(
     groups: Groups, tmp_path: Path
 ) -> None:
-    greedy = Greedy(f"{groups.be_root}/job", 1, tmp_path / "job.counts")
+    greedy = Greedy(f"{groups.be_root}/job/c1", 1, tmp_path / "job.counts")
     try:
         with started(tmp_path / "state", groups) as isolation:
             isolation.obey(IsolationSettings(pods=("job",), pod_knobs={"freeze": [1]}))
