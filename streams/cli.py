@@ -34,6 +34,7 @@ COMMANDS: dict[str, About] = {
     "topics": About("Create, list, describe and read the topics.", ""),
     "keys": About("Make and change the keys that records are signed with.", ""),
     "policy": About("Check and publish policies.", ""),
+    "slis": About("Say what a Prometheus knows of online services.", "streams"),
     "explain": About("Say why a node is treated as it is.", ""),
     "node": About("The agent of one machine: measure and obey.", "node"),
     "simulate": About("A simulated fleet driven by real traces.", "node"),
