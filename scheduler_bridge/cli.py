@@ -84,6 +84,7 @@ def run(
     said = locals()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # else a line for every request
     metrics = Metrics()
     try:
         check_options(sink, _given(asked))

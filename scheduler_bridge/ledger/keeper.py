@@ -29,6 +29,8 @@ from schemas.ledger_records import LedgerReign
 
 log = logging.getLogger("slackwater.bridge")
 TURN_S = 0.05
+REST = 3  # times as long as a turn took
+AT_ONCE = 100  # nodes looked at and written before others on the loop have their turn
 REIGN_AGAIN_S = 2.0
 
 
@@ -69,12 +71,14 @@ class Keeper:
         await self._out.start()
         try:
             while True:
+                began_s = time.monotonic()
                 try:
                     await self.turn()
                 except KafkaError as error:
                     log.warning("ledger: %r; trying again", error)
                     await asyncio.sleep(1.0)
-                await asyncio.sleep(TURN_S)
+                # Of thousands of nodes a turn takes long; the bridge has more to do than this.
+                await asyncio.sleep(max(TURN_S, (time.monotonic() - began_s) * REST))
         finally:
             await self._out.stop()
 
@@ -105,16 +109,18 @@ class Keeper:
             return
         await self._take_over()
         now_ms = self._view.now_ms(_mono_ms())
-        records: Records = []
-        for node in sorted(self._concerned()):
-            partition = partition_of(node.encode(), self._out.partitions)
-            if self._reigns(partition):
-                records += self._of_node(node, partition, now_ms)
+        places = {one.system.name: one.nodes for one in self._borrowers}
+        nodes = sorted(set(self._view.book.nodes).union(*places.values()))
+        for first in range(0, len(nodes), AT_ONCE):
+            records: Records = []
+            for node in nodes[first : first + AT_ONCE]:
+                partition = partition_of(node.encode(), self._out.partitions)
+                if self._reigns(partition):
+                    here = [name for name, place in places.items() if node in place]
+                    records += self._of_node(node, partition, here, now_ms)
+            await self._out.write(records)
+            await asyncio.sleep(0)
         self._turned = True
-        await self._out.write(records)
-
-    def _concerned(self) -> set[str]:
-        return set(self._view.book.nodes).union(*(one.nodes for one in self._borrowers))
 
     def _reigns(self, partition: int) -> bool:
         reign = self._view.book.reigns.get(partition)
@@ -137,7 +143,7 @@ class Keeper:
                 epoch = self._view.book.epoch(partition) + 1
                 await self._out.reign(partition, LedgerReign(epoch, self._own))
 
-    def _of_node(self, node: str, partition: int, now_ms: int) -> Records:
+    def _of_node(self, node: str, partition: int, here: Sequence[str], now_ms: int) -> Records:
         """Everything that is to be written of one node; what is to be shown is told on the way."""
         book = self._view.book
         mono_ms = _mono_ms()
@@ -152,7 +158,7 @@ class Keeper:
                 self._lendable(want, now_ms),
                 [one.system for one in self._borrowers], seen, held,
                 [slot for name, slot in book.displaced if name == node],
-                [one.system.name for one in self._borrowers if node in one.nodes],
+                here,
             ),
             now_ms,
         )  # fmt: skip
