@@ -11,8 +11,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import yaml
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from lightkube import AsyncClient
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.models.rbac_v1 import PolicyRule, RoleRef, Subject
+from lightkube.resources.rbac_authorization_v1 import (
+    ClusterRole,
+    ClusterRoleBinding,
+    Role,
+    RoleBinding,
+)
 
 from scheduler_bridge.evictions.loop import Evictor
 from scheduler_bridge.evictions.settings import EvictorSettings
@@ -30,9 +40,11 @@ from schemas.records import (
     Reservation,
 )
 from tests.kube.cluster import Cluster
+from tests.kube.manifests import BASE
 from tests.support import patient
 
 PARTITIONS = 2
+RBAC = "rbac.authorization.k8s.io"
 TOPICS = ("commands", "acks", "evictions", "policies", "fleet", "reservations")
 
 
@@ -153,15 +165,44 @@ class Log:
                         self.reports.append(codec.decode(EvictionReport, record.value))
 
 
+def shipped_rules(kind: str) -> list[PolicyRule]:
+    """What the manifests let the evictor do, of one kind of role."""
+    objects = list(yaml.safe_load_all((BASE / "evictor.yaml").read_text()))
+    (role,) = [one for one in objects if one["kind"] == kind]
+    return [PolicyRule(**rule) for rule in role["rules"]]
+
+
+@asynccontextmanager
+async def shipped_rights(
+    cluster: Cluster, client: AsyncClient, namespace: str
+) -> AsyncIterator[Path]:
+    """A kubeconfig of somebody who has the rights of the shipped manifests, and no other."""
+    group = f"evictors-{namespace}"
+    who = Subject(kind="Group", name=group, apiGroup=RBAC)
+    meta = ObjectMeta(name=group)
+    here = ObjectMeta(name=group, namespace=namespace)
+    await client.create(ClusterRole(metadata=meta, rules=shipped_rules("ClusterRole")))
+    await client.create(Role(metadata=here, rules=shipped_rules("Role")))
+    whole = RoleRef(apiGroup=RBAC, kind="ClusterRole", name=group)
+    await client.create(ClusterRoleBinding(metadata=meta, roleRef=whole, subjects=[who]))
+    own = RoleRef(apiGroup=RBAC, kind="Role", name=group)
+    await client.create(RoleBinding(metadata=here, roleRef=own, subjects=[who]))
+    try:
+        yield cluster.kubeconfig("evictor", group)
+    finally:
+        await client.delete(ClusterRoleBinding, group)
+        await client.delete(ClusterRole, group)
+
+
 @asynccontextmanager
 async def running(
-    cluster: Cluster, log: Log, namespace: str, **more: Any
+    cluster: Cluster, log: Log, namespace: str, kubeconfig: Path | None = None, **more: Any
 ) -> AsyncIterator[Evictor]:
     """An evictor in this process, with its Lease in the test's namespace."""
     settings = EvictorSettings(
         log.bootstrap,
         log.prefix,
-        kubeconfig=cluster.kubeconfig(),
+        kubeconfig=kubeconfig or cluster.kubeconfig(),
         lease_namespace=namespace,
         poll_ms=20,
         **more,

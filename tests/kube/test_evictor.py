@@ -19,7 +19,7 @@ from streams.dev_broker import DevBroker
 from tests.kube import objects
 from tests.kube.cluster import Cluster
 from tests.kube.conftest import Nodes
-from tests.kube.evictor import Log, apart, running
+from tests.kube.evictor import Log, apart, running, shipped_rights
 from tests.kube.pods import BEST_EFFORT, best_effort, budget, settled
 
 WIDE = Limits(per_node=100, per_namespace=100, fleet=100, node_rest_ms=0)
@@ -44,7 +44,20 @@ async def is_going(client: AsyncClient, pod: Pod) -> bool:
     return found.metadata.deletionTimestamp is not None
 
 
-async def test_a_budget_is_respected_and_then_the_pod_goes(
+async def test_s5_the_shipped_rights_are_enough(
+    cluster: Cluster, client: AsyncClient, namespace: str, nodes: Nodes, log: Log
+) -> None:
+    node = await nodes.join()
+    pod = await best_effort(client, namespace, "one", node=node)
+    async with (
+        shipped_rights(cluster, client, namespace) as kubeconfig,
+        running(cluster, log, namespace, kubeconfig, limits=WIDE),
+    ):
+        await log.hand_over(node, uid(pod))
+        assert (await log.says("evicted", uid(pod))).tries == 1
+
+
+async def test_s6_a_budget_is_respected_and_then_the_pod_goes(
     cluster: Cluster, client: AsyncClient, namespace: str, nodes: Nodes, log: Log
 ) -> None:
     node = await nodes.join()
@@ -66,7 +79,7 @@ async def test_a_budget_is_respected_and_then_the_pod_goes(
         assert not await is_going(client, two)
 
 
-async def test_refused_and_gone_are_said_with_the_reason(
+async def test_s6_refused_and_gone_are_said_with_the_reason(
     cluster: Cluster, client: AsyncClient, namespace: str, nodes: Nodes, log: Log
 ) -> None:
     node = await nodes.join()

@@ -69,6 +69,7 @@ MAY: dict[str, set[tuple[str, str, str, str]]] = {
         *lease("bridge"),
     },
     "evictor": {
+        *(("", "nodes", "", verb) for verb in LOOK),
         *(("", "pods", "", verb) for verb in READ),
         ("", "pods/eviction", "", "create"),
         *lease("evictor"),
