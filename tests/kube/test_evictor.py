@@ -214,16 +214,16 @@ async def test_killed_in_the_middle_evicts_nobody_twice(
         assert await is_going(client, pod)
 
 
-async def test_it_ends_by_sigterm_and_refuses_bad_settings(
-    cluster: Cluster, namespace: str, log: Log
+async def test_it_ends_by_sigterm(
+    cluster: Cluster, client: AsyncClient, namespace: str, nodes: Nodes, log: Log
 ) -> None:
+    node = await nodes.join()
+    pod = await best_effort(client, namespace, "one", node=node)
     async with apart(cluster, log, namespace) as process:
-        await log.hand_over("nobody", "ghost")
-        await log.says("gone", "ghost", within_s=30)
+        await log.hand_over(node, uid(pod))
+        await log.says("evicted", uid(pod), within_s=30)
         process.terminate()
         assert await process.wait() == 0
-    async with apart(cluster, log, namespace, "--window-s", "1", "--node-rest-s", "9") as bad:
-        assert await bad.wait() == 2
 
 
 async def test_an_api_server_that_is_away_is_waited_for(

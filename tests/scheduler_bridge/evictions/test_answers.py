@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from lightkube import ApiError
 from lightkube.models.meta_v1 import Status, StatusCause, StatusDetails
+from typer.testing import CliRunner
 
+from scheduler_bridge.cli import app
 from scheduler_bridge.evictions import inputs
 from scheduler_bridge.evictions.api import answer_to
 from scheduler_bridge.evictions.budget import Budget, Limits
@@ -139,3 +141,14 @@ def test_records_that_concern_nobody_are_not_even_decoded() -> None:
 def test_bad_settings_are_refused_by_name(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         EvictorSettings(**{"brokers": "b:1", **changes})
+
+
+def test_the_command_refuses_what_cannot_be_before_anything_starts(tmp_path: Path) -> None:
+    for options, text in (
+        (("--window-s", "1", "--node-rest-s", "9"), "node_rest_ms is 9000; allowed: 0 to the"),
+        (("--kubeconfig", str(tmp_path / "none")), "give a valid --kubeconfig"),
+        (("--rate", "0"), "--rate"),
+    ):
+        found = CliRunner().invoke(app, ["evict", *options])
+        assert found.exit_code == 2
+        assert text in found.output
