@@ -40,7 +40,7 @@ class FakePod:
         return PodFact(
             self.uid, self.uid, qos="LS", priority_class="prod",
             cpu_request_milli=self.request_milli, memory_request_bytes=self.used_bytes,
-            host_app=self.kind == "host",
+            host_app=self.kind == "host", workload=f"sim/{self.kind}",
         )  # fmt: skip
 
 
