@@ -10,11 +10,13 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from lightkube import AsyncClient
@@ -24,12 +26,17 @@ from lightkube.types import PatchType
 
 from scheduler_bridge.extender.records import EVERYTHING, RECENT
 from scheduler_bridge.extender.service import Extender
-from scheduler_bridge.extender.settings import ExtenderSettings, Resources
+from scheduler_bridge.extender.settings import (
+    SCORE_ANNOTATION,
+    Annotating,
+    ExtenderSettings,
+    Resources,
+)
 from scheduler_bridge.http import HttpSettings
 from scheduler_bridge.kube.client import connect
 from scheduler_bridge.tls import TlsFiles
 from schemas import codec, ledger
-from schemas.records import Capacity, LedgerEntry, Reservation
+from schemas.records import Capacity, LedgerEntry, PolicyRecord, Reservation
 from schemas.topics import full_name
 from streams.dev_broker import DevBroker
 from tests.kube import objects
@@ -39,9 +46,12 @@ from tests.scheduler_bridge.extender.world import capacity, reservation
 from tests.support import patient
 
 SCHEDULER = "system:kube-scheduler"
-NAMES = Resources(*(f"lent.test/{name}" for name in ("cpu", "memory", "mid-cpu", "mid-memory")))
-"""A scheduler hands pods to one extender by their resources only where these have such names."""
+NAMES = Resources()
+ONLINE, BATCH = range(2)
+SHIPPED = Path(__file__).parents[2] / "deploy" / "kubernetes" / "scheduler-extender.yaml"
+"""Its two configurations are what these tests run the scheduler with."""
 HOT_MILLI, WARM_MILLI, COOL_MILLI = 7_500, 4_000, 500
+USED = {"hot": HOT_MILLI, "warm": WARM_MILLI, "cool": COOL_MILLI}
 CPU_MILLI = 8_000
 
 
@@ -91,8 +101,11 @@ class Given:
         await self.client.patch(Node.Status, name, said, patch_type=PatchType.MERGE)
 
     async def place(self, name: str, asks: Mapping[str, str], on: str = "") -> Pod:
+        """Ask for a pod; who borrows asks the scheduler of batch work."""
         pod = objects.new_pod(name, self.namespace, asks)
         assert pod.spec is not None
+        if NAMES.batch_cpu in asks:
+            pod.spec.schedulerName = "slackwater-batch"
         if on:
             pod.spec.nodeSelector = {"kubernetes.io/hostname": on}
         return await self.client.create(pod)
@@ -144,32 +157,18 @@ def tls_of(cluster: Cluster, name: str) -> tuple[TlsFiles, dict[str, Any]]:
     return TlsFiles(ours.certificate, ours.key, ca), config
 
 
-def entry(port: int, tls: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """An extender as `deploy/kubernetes/scheduler-extender.yaml` says it."""
-    return {
-        "urlPrefix": f"https://127.0.0.1:{port}",
-        "filterVerb": "filter",
-        "prioritizeVerb": "prioritize",
-        "weight": 5,
-        "nodeCacheCapable": True,
-        "ignorable": True,
-        "httpTimeout": "1s",
-        "enableHTTPS": True,
-        "tlsConfig": dict(tls),
-        **more,
-    }
-
-
-BORROWS = [
-    {"name": name, "ignoredByScheduler": False} for name in (NAMES.batch_cpu, NAMES.batch_memory)
-]
+def shipped(which: int, port: int, tls: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """A configuration as it is shipped, with our address and certificates in place of its own."""
+    said = list(yaml.safe_load_all(SHIPPED.read_text()))[which]
+    found = {name: said[name] for name in ("profiles", "extenders") if name in said}
+    (extender,) = found["extenders"]
+    extender |= {"urlPrefix": f"https://127.0.0.1:{port}", "tlsConfig": dict(tls), **more}
+    return found
 
 
 @asynccontextmanager
-async def answering(
-    given: Given, *entries: Mapping[str, Any], **settings: Any
-) -> AsyncIterator[Extender]:
-    """An extender that is ready, asked by the scheduler as ``entries`` say beyond `entry`."""
+async def answering(given: Given, which: int = ONLINE, **settings: Any) -> AsyncIterator[Extender]:
+    """An extender that is ready, asked by the scheduler as one of the shipped configurations."""
     files, tls = tls_of(given.cluster, f"extender-{given.namespace}")
     names = frozenset({SCHEDULER})
     async with connect(given.cluster.kubeconfig()) as kube:
@@ -189,8 +188,8 @@ async def answering(
 
         try:
             await objects.until(ready, "the extender is ready")
-            said = [entry(port, tls, **more) for more in entries or ({},)]
-            await asyncio.to_thread(given.cluster.schedule, extenders=said)
+            said = shipped(which, port, tls)
+            await asyncio.to_thread(partial(given.cluster.schedule, **said))
             yield extender
             assert not task.done(), task
         finally:
@@ -218,8 +217,7 @@ async def bound_to(given: Given, pod: Pod) -> str:
 
 async def test_a_pod_goes_to_the_less_loaded_and_never_to_the_overloaded(given: Given) -> None:
     hot, warm, cool = [
-        await given.join(f"{name}-{given.namespace}", used)
-        for name, used in (("hot", HOT_MILLI), ("warm", WARM_MILLI), ("cool", COOL_MILLI))
+        await given.join(f"{name}-{given.namespace}", used) for name, used in USED.items()
     ]
     async with answering(given) as extender:
         await heard(extender, hot, warm, cool)
@@ -299,16 +297,13 @@ async def test_the_scheduler_binds_what_is_left_and_no_more(given: Given) -> Non
     await given.say(
         capacity(node, 8_000, at_ms=now_ms()), LedgerEntry(node, "yarn", 5_000, 1 << 30)
     )
-    binding = {"bindVerb": "bind", "ignorable": False, "managedResources": BORROWS}
-    async with answering(given, binding) as extender:
+    async with answering(given, BATCH) as extender:
         await heard(extender, node)
         asks = {NAMES.batch_cpu: "2000", NAMES.batch_memory: str(1 << 20)}
         assert await bound_to(given, await given.place("first", asks)) == node
         second = await given.place("second", asks)
         refused = await objects.pod_becomes(given.client, second, objects.is_refused, "refused")
         assert "with too little left to lend" in objects.why_refused(refused)
-        # A pod that borrows nothing is none of the extender's, which binds only what does.
-        assert await bound_to(given, await given.place("plain", {"cpu": "100m"})) == node
 
         first = await given.client.get(Pod, "first", namespace=given.namespace)
         await objects.bury_pod(given.client, first)
@@ -318,7 +313,7 @@ async def test_the_scheduler_binds_what_is_left_and_no_more(given: Given) -> Non
 async def test_ten_at_once_take_three_slices_of_three(given: Given) -> None:
     node = await given.join(f"n-{given.namespace}", COOL_MILLI, lends_milli=8_000)
     await given.say(capacity(node, 3_000, at_ms=now_ms()))
-    async with answering(given, {"managedResources": BORROWS}) as extender:
+    async with answering(given, BATCH) as extender:
         await heard(extender, node)
         given.cluster.scheduler.stop()  # this test is the scheduler
         asks = {NAMES.batch_cpu: "1000", NAMES.batch_memory: str(1 << 20)}
@@ -364,6 +359,47 @@ async def ask_elsewhere(session: aiohttp.ClientSession, pod: Pod) -> dict[str, s
         return said
 
 
+async def test_a_silent_log_blinds_the_extender_not_the_fleet(given: Given) -> None:
+    hot = await given.join(f"hot-{given.namespace}", HOT_MILLI)
+    text = "load_aware: {expire_after_ms: 1000}"
+    record = PolicyRecord("default", 1, "digest", text)
+    await given.producer.send_and_wait(
+        full_name(given.prefix, "policies"), codec.encode(record), key=b"default",
+        headers=codec.JSON_HEADERS,
+    )  # fmt: skip
+    async with answering(given) as extender:
+        await objects.until(lambda: as_said(extender.blind()), "a second of silence")
+        assert "no node was reported on for" in extender.blind()
+        pod = await given.place("pod", {"cpu": "100m"})
+        assert await bound_to(given, pod) == hot, "it is ignored, as it asks to be"
+
+        await given.say(reservation(hot, COOL_MILLI, at_ms=now_ms()))
+        await objects.until(lambda: as_said(extender.ready), "it sees again")
+
+
+async def as_said(what: object) -> bool:
+    return bool(what)
+
+
+async def test_scores_are_noted_on_nodes_where_that_is_asked_for(given: Given) -> None:
+    nodes = [await given.join(f"{one}-{given.namespace}", used) for one, used in USED.items()]
+    async with answering(given, annotating=Annotating(writes_per_s=50, every_ms=1000)) as extender:
+        await heard(extender, *nodes)
+        notes: dict[str, str] = {}
+
+        async def noted() -> bool:
+            for name in nodes:
+                found = await given.client.get(Node, name)
+                assert found.metadata is not None
+                notes[name] = (found.metadata.annotations or {}).get(SCORE_ANNOTATION, "")
+            return all(notes.values())
+
+        await objects.until(noted, "every node has its note")
+        hot, warm, cool = (notes[name] for name in nodes)
+        assert hot == "full"
+        assert int(warm) < int(cool) <= 100
+
+
 def is_put_off(pod: Pod) -> bool:
     """Whether the scheduler failed with it: its extender does not answer."""
     said = (pod.status.conditions if pod.status is not None else None) or []
@@ -395,8 +431,8 @@ async def test_when_it_is_killed_ignorable_says_what_happens(
                     port = int(line.rpartition(b":")[2])
                 if b"ready: 1 nodes" in line:
                     break
-        said = entry(port, tls, ignorable=ignorable)
-        await asyncio.to_thread(given.cluster.schedule, extenders=[said])
+        said = shipped(ONLINE, port, tls, ignorable=ignorable)
+        await asyncio.to_thread(partial(given.cluster.schedule, **said))
         pod = await given.place("pod", {"cpu": "100m"})
         refused = await objects.pod_becomes(given.client, pod, objects.is_refused, "refused")
         assert "whose CPU would be loaded beyond" in objects.why_refused(refused)
