@@ -52,6 +52,7 @@ ALL = (
     "bridge.sink=dry-run",
     "evictor.dryRun=true",
     "evictor.mayDelete=true",
+    "slis.enabled=true",
     "extender.enabled=true",
     "extender.annotate=true",
     "admission.enabled=true",
@@ -61,6 +62,16 @@ ALL = (
     "networkPolicies.metrics[0].namespaceSelector.matchLabels.name=monitoring",
     "networkPolicies.kafka[0].ipBlock.cidr=10.0.0.0/8",
 )
+# A value of several lines, in Helm's own words for JSON.
+QUERIES = """
+services:
+  - workload: shop/web
+    node_label: node
+    window_ms: 30000
+    p99: {query: "p99", unit: s}
+    requests: {query: "requests", unit: per_s}
+    errors: {query: "errors", unit: per_s}
+"""
 BARE = (
     "keys.secret=",
     "keys.nodeFolder=",
@@ -124,13 +135,14 @@ def generated(helm: Tools) -> dict[Path, str]:
 def variants(helm: Tools) -> Variants:
     """Base, overlays, and the chart with its own, with all and with few values."""
     overlays = BASE.parent
+    queries = f"--set-json=slis.queries={orjson.dumps(QUERIES).decode()}"
     return {
         "base": objects(helm.kustomize(BASE)),
         "observe": objects(helm.kustomize(overlays / "observe")),
         "everything": objects(helm.kustomize(overlays / "everything")),
         "uninstall": objects(helm.kustomize(overlays / "uninstall")),
         "chart": objects(render(helm)),
-        "all": objects(render(helm, *(f"--set={one}" for one in ALL))),
+        "all": objects(render(helm, *(f"--set={one}" for one in ALL), queries)),
         "bare": objects(render(helm, *(f"--set={one}" for one in BARE))),
     }
 

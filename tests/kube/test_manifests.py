@@ -14,6 +14,7 @@ from scheduler_bridge.admission import configuration
 from scheduler_bridge.admission import rules as rules_of_admission
 from scheduler_bridge.admission.names import Resources
 from schemas import keys, policy
+from streams import slis_queries
 from streams.topics_cli import default_policy
 from tests.command_line import parse
 from tests.kube import manifests
@@ -212,6 +213,23 @@ def test_the_rules_that_come_along_may_run(variants: Variants) -> None:
     assert [rules_of_admission.parse(text.encode(), "rules.yaml").quotas for text in texts] == [()]
 
 
+def test_queries_are_given_as_they_were_written(variants: Variants, tmp_path: Path) -> None:
+    (said,) = [
+        one["data"]["queries.yaml"]
+        for one in variants["all"]
+        if one["kind"] == "ConfigMap" and component(one) == "slis"
+    ]
+    file = tmp_path / "queries.yaml"
+    file.write_text(said)
+    assert [one.workload for one in slis_queries.read(file).services] == ["shop/web"]
+    (rule,) = [
+        one["spec"]["egress"]
+        for one in variants["all"]
+        if one["kind"] == "NetworkPolicy" and component(one) == "slis"
+    ]
+    assert [each["ports"] for each in rule] == [[{"port": 9090}]]
+
+
 @pytest.mark.parametrize("variant", ["everything", "all"])
 def test_the_api_server_is_told_what_admission_says_it_needs(
     variants: Variants, variant: str
@@ -259,6 +277,7 @@ def test_a_job_that_changes_has_another_name(charting: Tools) -> None:
         ("workers.replicas=3", "'workers' not allowed"),
         ("worker.extraArgs={level=debug}", "/worker/extraArgs/0"),
         ("admission.enabled=true", "admission.caBundle"),
+        ("slis.enabled=true", "slis.queries"),
         ("admission.recalls=kill", "/admission/recalls"),
     ],
 )

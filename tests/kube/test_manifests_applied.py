@@ -97,6 +97,8 @@ def api(cluster: Cluster, variants: Variants) -> Iterator[Api]:
     """The administrator, on a cluster that has the base's namespaces, accounts and rights."""
     own = Api(cluster.kubeconfig())
     standing = [one for one in variants["everything"] if one["kind"] in STANDING]
+    accounts = [one for one in variants["all"] if one["kind"] == "ServiceAccount"]
+    standing += [one for one in accounts if one not in standing]
     standing.sort(key=lambda one: one["kind"] != "Namespace")
     try:
         for one in standing:
