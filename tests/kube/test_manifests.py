@@ -109,6 +109,7 @@ def test_every_container_runs_a_command_that_exists(
 def test_observe_writes_nothing(variants: Variants) -> None:
     arguments = {name: one["args"] for name, one in containers(variants["observe"])}
     assert "--dry-run" in arguments["node"]
+    assert "--dry-run" in arguments["evictor"]
     assert "--sink=dry-run" in arguments["bridge"]
 
 
