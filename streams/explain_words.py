@@ -226,16 +226,16 @@ def _slo_guard(seen: Seen) -> str:
     names = [
         name.removeprefix(FOR) for name, on in terms.items() if name.startswith(FOR) and on > 0
     ]
-    told = f"{', '.join(names) or 'no service'} on {seen.node}"
+    told = f"beside {' and '.join(names)} on {seen.node}" if names else f"on {seen.node}"
     if terms.get("requests", -1) >= 0:
         told += (
-            f" last said a p99 of {_milliseconds(terms['p99_us'])} and {terms['errors_permille']} "
+            f", of which was last said a p99 of {_milliseconds(terms['p99_us'])} and {terms['errors_permille']} "
             f"errors in 1000 of {terms['requests']} requests, {terms['age_ms'] / 1000:.1f} s ago; "
             f"the objective is {_objective(terms)}"
         )
     if terms.get("called_permille", -1) >= 0:
         kept = ", ".join(f"{name} {terms[f'{name}_permille'] / 10:g} %" for name in BORROWERS)
-        told += f"; of what there was {kept} stays"
+        told += f"; of what there was stay {kept}"
         if terms["bound_milli"] >= 0:
             told += f", and best-effort work may use {cores(terms['bound_milli'])} cores at most"
     if terms.get("most_nodes", -1) >= 0:
