@@ -17,7 +17,7 @@ from scheduler_bridge.view import View
 from schemas import codec, ledger
 from schemas.errors import BadPolicy, BadRecord
 from schemas.policy import published
-from schemas.records import PolicyRecord, Reservation, Signal
+from schemas.records import LedgerEntry, PolicyRecord, Reservation, Signal
 
 EVERYTHING = ("policies", "capacity", "ledger")
 RECENT = ("reservations", "signals")
@@ -61,7 +61,7 @@ class Records:
 
     def _ledger(self, key: bytes | None, raw: bytes | None) -> Folded:
         fate = self._view.fold_ledger(key, raw)
-        if fate != "old":
+        if fate != "old" and ledger.kind_of(key) is LedgerEntry:
             node = ledger.parse(key).node
             self._fleet.set_others(node, self._view.lent_by_others(node, self._scheduler))
         return fate
