@@ -39,6 +39,7 @@ COMMANDS: dict[str, About] = {
     "node": About("The agent of one machine: measure and obey.", "node"),
     "simulate": About("A simulated fleet driven by real traces.", "node"),
     "bridge": About("Tell the schedulers what may be lent.", "bridge"),
+    "ledger": About("Show what is lent to whom.", "bridge"),
     "admission": About("Judge and complete pods as they are created.", "kubernetes"),
     "extender": About("Answer kube-scheduler: filter, score and bind by load.", "kubernetes"),
     "dev-broker": About("A real Kafka broker for development and tests.", ""),

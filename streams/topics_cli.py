@@ -15,6 +15,7 @@ import typer
 
 from schemas import codec, generate
 from schemas.errors import BadRecord
+from schemas.ledger import home
 from schemas.policy import Published, parse
 from schemas.topics import BY_NAME, MINUTES, PARTITIONS, PREFIX, full_name
 from streams import stages, topics_admin
@@ -175,7 +176,7 @@ class _Cat:
             return True
         if self.topic == MINUTES:
             return (record.key or b"").startswith(orjson.dumps([self.node])[:-1] + b",")
-        return bool(record.key == self.node.encode())
+        return home(record.key or b"") == self.node.encode()
 
 
 async def _follow(client: Any) -> Any:

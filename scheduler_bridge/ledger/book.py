@@ -113,6 +113,8 @@ class Book:
         self.nodes: dict[str, NodeBook] = {}
         self.reigns: dict[int, LedgerReign] = {}
         self.displaced: set[tuple[str, Slot]] = set()
+        self.at: dict[int, int] = {}
+        """The last offset that was read, by partition."""
         self._lent: dict[str, Amount] = {}
 
     @property
@@ -127,7 +129,8 @@ class Book:
     def fold(
         self, key: bytes | None, raw: bytes | None, partition: int, offset: int, log_ms: int
     ) -> Folded:
-        """Take the next record of a partition. Raises BadRecord, and then nothing has changed."""
+        """Take the next record of a partition. Raises BadRecord, and then nothing else changed."""
+        self.at[partition] = offset
         kind = ledger.kind_of(key)
         if kind is LedgerReign:
             return self._reign(raw, partition)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from aiokafka.errors import KafkaError
@@ -62,6 +62,9 @@ class Keeper:
         self._leads = leads
         self._stale_ms = stale_ms
         self._turned = False
+        self._begun = 0
+        self._name = own
+        self._written: dict[str, int] = {}
         self._reigned: set[int] = set()
         self._asked_s: dict[int, float] = {}
         self._parts: dict[str, dict[str, Desired]] = {one.system.name: {} for one in borrowers}
@@ -75,7 +78,8 @@ class Keeper:
                 try:
                     await self.turn()
                 except KafkaError as error:
-                    log.warning("ledger: %r; trying again", error)
+                    log.warning("ledger: %r; reigning anew", error)
+                    self._begin()
                     await asyncio.sleep(1.0)
                 # Of thousands of nodes a turn takes long; the bridge has more to do than this.
                 await asyncio.sleep(max(TURN_S, (time.monotonic() - began_s) * REST))
@@ -88,6 +92,10 @@ class Keeper:
             return {}  # who shares what is not known yet: what is shown stands
         parts = self._parts.get(system)
         return {**self._view.desired, **parts} if parts else self._view.desired
+
+    def shared(self, system: str) -> Collection[str]:
+        """Nodes of which the system has a part only."""
+        return self._parts[system].keys()
 
     def lent(self, system: str) -> Mapping[str, Amount]:
         """What is held on each node; of shared nodes by this system alone."""
@@ -106,6 +114,7 @@ class Keeper:
     async def turn(self) -> None:
         """One look at everything, and what it asks to be written."""
         if not self._ready() or (self._leads is not None and not self._leads()):
+            self._turned = False
             return
         await self._take_over()
         now_ms = self._view.now_ms(_mono_ms())
@@ -115,16 +124,31 @@ class Keeper:
             records: Records = []
             for node in nodes[first : first + AT_ONCE]:
                 partition = partition_of(node.encode(), self._out.partitions)
-                if self._reigns(partition):
+                if self._reigns(partition) and self._read_back(node, partition):
                     here = [name for name, place in places.items() if node in place]
                     records += self._of_node(node, partition, here, now_ms)
-            await self._out.write(records)
+            self._written |= await self._out.write(records)
             await asyncio.sleep(0)
-        self._turned = True
+        self._turned = self._turned or self.reigns
+
+    def _begin(self) -> None:
+        """Under a new name, so that what of the old one may still reach the log is void there."""
+        self._begun += 1
+        self._name = f"{self._own}.{self._begun}"
+        self._reigned.clear()
+        self._written.clear()
+
+    def _read_back(self, node: str, partition: int) -> bool:
+        """Whether all that was written of it has been folded: before, nothing more is decided."""
+        offset = self._written.get(node, -1)
+        if self._view.book.at.get(partition, -1) < offset:
+            return False
+        self._written.pop(node, None)
+        return True
 
     def _reigns(self, partition: int) -> bool:
         reign = self._view.book.reigns.get(partition)
-        return reign is not None and reign.bridge == self._own
+        return reign is not None and reign.bridge == self._name
 
     async def _take_over(self) -> None:
         """Ask for every partition where another reigns; the log says who got it."""
@@ -141,7 +165,7 @@ class Keeper:
             if now_s - self._asked_s.get(partition, -REIGN_AGAIN_S) >= REIGN_AGAIN_S:
                 self._asked_s[partition] = now_s
                 epoch = self._view.book.epoch(partition) + 1
-                await self._out.reign(partition, LedgerReign(epoch, self._own))
+                await self._out.reign(partition, LedgerReign(epoch, self._name))
 
     def _of_node(self, node: str, partition: int, here: Sequence[str], now_ms: int) -> Records:
         """Everything that is to be written of one node; what is to be shown is told on the way."""

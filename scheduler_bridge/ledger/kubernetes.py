@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 from lightkube.resources.core_v1 import Node, Pod
 
@@ -18,6 +17,7 @@ from scheduler_bridge.kube.client import Kube
 from scheduler_bridge.kube.mirror import Mirror
 from scheduler_bridge.ledger import third_party
 from scheduler_bridge.ledger.amounts import NOTHING
+from scheduler_bridge.ledger.annotations import Notes, notes_of
 from scheduler_bridge.ledger.book import Held
 from scheduler_bridge.ledger.bound_pods import BorrowingPod, Names, borrowing, held_by_node, waiting
 from scheduler_bridge.ledger.shares import Seen, System
@@ -49,7 +49,7 @@ class KubernetesSystem:
         self._ours = {name, *ours}
         self._steady = Steady(settle_ms)
         self._pods: Mirror[BorrowingPod] = Mirror(kube, Pod, lambda pod: borrowing(pod, names))
-        self._notes: Mirror[str] = Mirror(kube, Node, _note)
+        self.notes: Mirror[Notes] = Mirror(kube, Node, notes_of)
         self._by_node: dict[str, dict[str, BorrowingPod]] = defaultdict(dict)
         self._waiting: dict[str, BorrowingPod] = {}
         self._waits = NOTHING
@@ -58,19 +58,23 @@ class KubernetesSystem:
 
     @property
     def nodes(self) -> frozenset[str]:
-        return frozenset(self._shown().keys() | self._by_node.keys() | self._notes.objects.keys())
+        return frozenset(self._shown().keys() | self._by_node.keys() | self.notes.objects.keys())
 
     @property
     def sure(self) -> bool:
-        return self._pods.synced and self._notes.synced
+        return self._pods.synced and self.notes.synced
 
     def held_on(self, node: str) -> Mapping[str, Held]:
         if not self.sure:
             return {}
         found = {self.system.name: self._held(node)}
+        notes = self.notes.objects.get(node)
         try:
             said = third_party.of_others(
-                self._notes.objects.get(node), self._ours, self._names[0], self._names[1]
+                notes.allocations if notes is not None else "",
+                self._ours,
+                self._names[0],
+                self._names[1],
             )
         except ValueError as error:
             log.debug("%s: %s; what it said before stands", node, error)
@@ -87,7 +91,7 @@ class KubernetesSystem:
         settled = self._steady.settled(node, shows, mono_ms)
         return Seen(
             shows, self._held(node).amount, self._waits, settled, self.sure,
-            here=node in self._notes.objects,
+            here=node in self.notes.objects,
         )  # fmt: skip
 
     def wants(self, node: str, amount: Amount) -> None:
@@ -97,7 +101,7 @@ class KubernetesSystem:
         """Keep the mirrors fresh until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pods.run())
-            tasks.create_task(self._notes.run())
+            tasks.create_task(self.notes.run())
 
     def _held(self, node: str) -> Held:
         pods = self._by_node.get(node)
@@ -113,8 +117,3 @@ class KubernetesSystem:
         if after is not None:
             (self._by_node[after.node] if after.node else self._waiting)[key] = after
         self._waits = waiting(self._waiting.values())
-
-
-def _note(node: Any) -> str:
-    """The annotation; "" where there is none: the key stands for the node."""
-    return str((node.metadata.annotations or {}).get(third_party.ALLOCATIONS, ""))

@@ -2,14 +2,13 @@
 
 Nothing that was written counts before it has been read back: the book is folded from the log alone.
 The producer is idempotent and keeps the order of a partition; each record goes to the partition of
-its node. What was sent and has not come back yet is not sent again for `AGAIN_S`.
+its node.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -20,7 +19,6 @@ from schemas import codec, ledger
 from schemas.topics import full_name
 
 log = logging.getLogger("slackwater.bridge")
-AGAIN_S = 2.0
 LONGEST_WAIT_S = 10.0
 _BY_KEY = DefaultPartitioner()
 
@@ -38,7 +36,6 @@ class LedgerLog:
         self._brokers = brokers
         self._topic = full_name(prefix, "ledger")
         self._producer: Any = None
-        self._sent: dict[bytes, tuple[bytes | None, float]] = {}
         self.partitions = 0
 
     async def start(self) -> None:
@@ -65,19 +62,18 @@ class LedgerLog:
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, LONGEST_WAIT_S)
 
-    async def write(self, records: list[tuple[bytes, Any]]) -> None:
-        """Key and record (None: a tombstone), in order. Raises KafkaError: some may be lost."""
-        now_s = time.monotonic()
+    async def write(self, records: list[tuple[bytes, Any]]) -> dict[str, int]:
+        """Key and record (None: a tombstone), in order; the last offset of each node.
+
+        Raises KafkaError: some of them may be lost, and some may still come.
+        """
         sending = []
         for key, record in records:
             raw = None if record is None else codec.encode(record)
-            if self._just_sent(key, raw, now_s):
-                continue
-            self._sent[key] = (raw, now_s)
             sending.append(await self._send(key, raw, partition_of(key, self.partitions)))
-        await asyncio.gather(*sending)
-        for key in [key for key, (_, at_s) in self._sent.items() if now_s - at_s > AGAIN_S]:
-            del self._sent[key]
+        written = await asyncio.gather(*sending)
+        nodes = (ledger.home(key).decode() for key, _ in records)
+        return {node: done.offset for node, done in zip(nodes, written, strict=True)}
 
     async def reign(self, partition: int, record: Any) -> None:
         """Say in one partition who reigns from there on. Raises KafkaError."""
@@ -92,7 +88,3 @@ class LedgerLog:
         return await self._producer.send(
             self._topic, raw, key=key, partition=partition, headers=headers
         )
-
-    def _just_sent(self, key: bytes, raw: bytes | None, now_s: float) -> bool:
-        last = self._sent.get(key)
-        return last is not None and last[0] == raw and now_s - last[1] < AGAIN_S

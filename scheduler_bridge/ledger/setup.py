@@ -25,13 +25,15 @@ LEARN_MS = 10_000
 class LedgerSettings:
     """``yarn``: addresses of its ResourceManagers, none: no YARN. Weights: parts of what is idle.
 
+    ``yarn_name`` is the peer's own name for YARN: its operator beside ours is not counted twice.
+
     ``settle_ms``: how long a fall on a Kubernetes node is waited for; ``learn_ms``: how long a
     ResourceManager that has begun may know too little.
     """
 
     yarn: tuple[str, ...] = ()
     yarn_user: str = "yarn"
-    yarn_name: str = "yarn"
+    yarn_name: str = "hadoop-yarn"
     yarn_weight: int = 1
     kubernetes_name: str = "kubernetes"
     kubernetes_weight: int = 1
@@ -79,7 +81,17 @@ def attach(bridge: Bridge, settings: LedgerSettings, names: Names) -> Keeper:
     borrowers: list[Borrower] = []
     kube = getattr(bridge.sink, "kube", None)
     if kube is not None:
-        from scheduler_bridge.ledger.kubernetes import KubernetesSystem  # noqa: PLC0415 - lightkube
+        # Only here are the packages of Kubernetes needed.
+        from scheduler_bridge.ledger.annotations import Annotations, Said  # noqa: PLC0415
+        from scheduler_bridge.ledger.kubernetes import KubernetesSystem  # noqa: PLC0415
+
+        def wanted() -> dict[str, Said]:
+            yarn, view = settings.yarn_name, bridge.view
+            return {
+                node: Said(view.desired[node].amount, {yarn: view.book.of(node).holds(yarn)})
+                for node in keeper.shared(settings.kubernetes_name)
+                if settings.yarn and node in view.desired
+            }
 
         pods = KubernetesSystem(
             kube, settings.kubernetes_name, names, lambda: bridge.sink.observed,
@@ -87,6 +99,8 @@ def attach(bridge: Bridge, settings: LedgerSettings, names: Names) -> Keeper:
         )  # fmt: skip
         borrowers.append(pods)
         bridge.parts["pods"] = pods.run
+        notes = Annotations(kube, pods.notes, wanted, lambda: keeper.reigns, names[:2])
+        bridge.parts["annotations"] = notes.run
     if settings.yarn:
         yarn = YarnSystem(
             ResourceManager(settings.yarn, settings.yarn_user), settings.yarn_name,

@@ -61,7 +61,9 @@ async def bridging(
     sink = Kubernetes(kube, election, NAMES, metrics)
     settings = Settings(topics.bootstrap, topics.prefix, 100, rules=EXACT)
     bridge = Bridge(settings, sink, metrics)
-    asked = LedgerSettings(yarn=(yarn.url,), settle_ms=settle_ms, learn_ms=2_000, look_s=0.2)
+    asked = LedgerSettings(
+        yarn=(yarn.url,), yarn_name="yarn", settle_ms=settle_ms, learn_ms=2_000, look_s=0.2
+    )
     attach(bridge, asked, NAMES)
     task = asyncio.create_task(bridge.run())
     try:

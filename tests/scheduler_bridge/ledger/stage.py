@@ -83,7 +83,7 @@ class Topics:
         """One that was not begun yet, and its sink, to be closed."""
         sink = DryRun(record, lambda _line: None, CPU_NAME, MEMORY_NAME, fsync="never")
         bridge = Bridge(Settings(self.bootstrap, self.prefix, metrics_port=None), sink)
-        settings = LedgerSettings(yarn=(yarn.url,), learn_ms=learn_ms, look_s=0.2)
+        settings = LedgerSettings(yarn=(yarn.url,), yarn_name="yarn", learn_ms=learn_ms, look_s=0.2)
         attach(bridge, settings, NAMES)
         return bridge, sink
 

@@ -21,9 +21,12 @@ LENDABLE = Amount(8_000, 8 * GIB)
 NODES = ("n1", "n2")
 
 
+MAIN = "from scheduler_bridge.cli import app; app()"
+
+
 async def bridge_of(topics: Topics, yarn: YarnServer) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", "from scheduler_bridge.cli import app; app()", "run", "--sink", "yarn",
+        sys.executable, "-c", MAIN, "run", "--sink", "yarn",
         "--yarn", yarn.url, "--brokers", topics.bootstrap, "--prefix", topics.prefix,
     )  # fmt: skip
 

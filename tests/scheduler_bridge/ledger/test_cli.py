@@ -1,0 +1,61 @@
+"""`slackwater ledger` on a real topic, and its rows from a view."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+from typer.testing import CliRunner
+
+from scheduler_bridge.ledger.cli import app, rows
+from scheduler_bridge.reconcile import Amount
+from scheduler_bridge.view import View
+from schemas import codec, ledger
+from schemas.ledger_records import LedgerClaim, LedgerGrant
+from schemas.records import LedgerEntry
+from streams.dev_broker import DevBroker
+from tests.scheduler_bridge.ledger.stage import GIB, Topics
+from tests.scheduler_bridge.test_bridge_broker import capacity, make_topics
+
+
+def test_a_row_says_what_is_held_what_may_be_and_what_is_left() -> None:
+    view = View()
+    view.fold_capacity(b"n", codec.encode(capacity("n", 1, 8000)), 1)
+    entry = LedgerEntry("n", "kubernetes", 3000, GIB, 500, 0, (), 700, 0)
+    claim = LedgerClaim("n", "slurm", "a", 60_000, 2000)
+    grant = LedgerGrant("n", "slurm", "a", True, "", 1, cpu_milli=2000, until_ms=60_000)
+    for key, record in (
+        (ledger.entry_key("n", "kubernetes"), entry),
+        (ledger.claim_key("n", "slurm", "a"), claim),
+        (ledger.grant_key("n", "slurm", "a"), grant),
+    ):
+        view.fold_ledger(key, codec.encode(record), 0, 0, 1)
+    found = {(one["scheduler"], one["class"]): one for one in rows(view, 2)}
+    assert found.keys() == {("kubernetes", "batch"), ("kubernetes", "mid"), ("slurm", "batch")}
+    batch = found["kubernetes", "batch"]
+    assert (batch["allocated_cpu_milli"], batch["releasing_cpu_milli"]) == (3000, 500)
+    assert found["slurm", "batch"]["granted_cpu_milli"] == 2000
+    assert {one["remainder_cpu_milli"] for key, one in found.items() if key[1] == "batch"} == {3000}
+    assert found["kubernetes", "mid"]["allocated_cpu_milli"] == 700
+    assert rows(view, 2, "other") == []
+
+
+def test_it_is_shown_from_a_real_topic(broker: DevBroker, prefix: str) -> None:
+    async def fill() -> None:
+        await make_topics(broker.bootstrap, prefix)
+        async with Topics(broker.bootstrap, prefix) as topics:
+            await topics.capacity("n1", Amount(8000, 8 * GIB))
+
+    asyncio.run(fill())
+    asked = ["--brokers", broker.bootstrap, "--prefix", prefix]
+    said = CliRunner().invoke(app, [*asked, "--json"])
+    assert said.exit_code == 0, said.output
+    lines = [orjson.loads(line) for line in said.output.splitlines()]
+    assert [(one["node"], one["remainder_cpu_milli"]) for one in lines] == [("n1", 8000)]
+    assert "8000m" in CliRunner().invoke(app, asked).output
+
+
+def test_a_wrong_address_says_what_to_do() -> None:
+    said = CliRunner().invoke(app, ["--brokers", "nowhere"])
+    assert said.exit_code == 2
+    assert "host:port" in said.output
