@@ -55,7 +55,7 @@ def refresh(total: Amounts, quotas: Sequence[Quota], scale_minimums: bool) -> di
             below = children.get(quota.name, [])
             own = quota.request.get(resource, 0)
             asked = own + sum(shares[child.name].limited_request[resource] for child in below)
-            shares[quota.name].limited_request[resource] = _limited(quota, resource, asked)
+            shares[quota.name].limited_request[resource] = limited(quota, resource, asked)
         amounts = {ROOT: total.get(resource, 0)}
         for parent in (ROOT, *(quota.name for quota in order)):
             if parent in children:
@@ -65,8 +65,10 @@ def refresh(total: Amounts, quotas: Sequence[Quota], scale_minimums: bool) -> di
     return shares
 
 
-def _limited(quota: Quota, resource: str, asked: int) -> int:
-    """At most the maximum; a quota that does not lend asks for its minimum at least."""
+def limited(quota: Quota, resource: str, asked: int) -> int:
+    """What a quota asks of its parent when it and those below it ask for so much: at most its
+    maximum; one that does not lend, its minimum at least.
+    """
     if not quota.lends:
         asked = max(asked, quota.minimum.get(resource, 0))
     return min(asked, quota.maximum.get(resource, asked))

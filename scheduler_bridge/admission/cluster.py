@@ -63,11 +63,11 @@ class Cluster:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for mirror in self._mirrors:
+            for mirror in self.mirrors:
                 group.create_task(mirror.run())
 
     async def wait_synced(self) -> None:
-        for mirror in self._mirrors:
+        for mirror in self.mirrors:
             await mirror.wait_synced()
 
     @property
@@ -78,7 +78,7 @@ class Cluster:
     @property
     def age_s(self) -> float:
         """Of the mirror that was silent longest; infinite before all are there."""
-        return max(mirror.age_s for mirror in self._mirrors)
+        return max(mirror.age_s for mirror in self.mirrors)
 
     @property
     def total(self) -> Mapping[str, int]:
@@ -107,7 +107,7 @@ class Cluster:
             return None
 
     @property
-    def _mirrors(self) -> tuple[Mirror[Any], ...]:
+    def mirrors(self) -> tuple[Mirror[Any], ...]:
         return self.pods, self.nodes, self.namespaces, self.classes
 
     def _node_changed(self, _key: str, before: NodeView | None, after: NodeView | None) -> None:

@@ -8,9 +8,10 @@ nothing and lives on batch capacity that nobody was lent.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from agents.placement.quota_admission import admit
-from agents.placement.quota_tree import ROOT, Quota, Share, refresh
+from agents.placement.quota_tree import ROOT, Quota, Share, limited, refresh
 from scheduler_bridge.admission.names import CPU, MEMORY, QUOTA_LABEL, Resources
 from scheduler_bridge.admission.pod import PodView
 from scheduler_bridge.admission.quota_book import FREE, Entry, QuotaBook
@@ -35,6 +36,14 @@ class Tree:
         self._parents = {rule.parent for rule in rules.quotas}
         self._owner = {space: rule.name for rule in rules.quotas for space in rule.namespaces}
         self._amounts = {rule.name: _Named(rule, names) for rule in rules.quotas}
+        self._plain = {rule.name: self._amounts[rule.name].quota(rule) for rule in rules.quotas}
+        self._below: dict[str, list[str]] = {ROOT: []}
+        for rule in rules.quotas:
+            self._below.setdefault(rule.parent, []).append(rule.name)
+        self._downwards = list(self._below[ROOT])
+        for name in self._downwards:
+            self._downwards.extend(self._below.get(name, ()))
+        self._scales = rules.elastic_quota.scale_minimums
         self.said_total = named(rules.total, names)
 
     def quota_of(self, pod: PodView) -> str:
@@ -51,26 +60,29 @@ class Tree:
             raise QuotaRefused(f"quota {said} is for namespaces {', '.join(spaces)}")
         return said
 
-    def shares(
-        self, book: QuotaBook, total: Mapping[str, int], entry: Entry | None = None
+    def shares(self, book: QuotaBook, total: Mapping[str, int]) -> dict[str, Share]:
+        """Shares of all quotas for what is used now."""
+        quotas = [self._asking(name, book.of(name).used, None) for name in self._downwards]
+        return refresh(total, quotas, self._scales)
+
+    def shares_with(
+        self, entry: Entry, book: QuotaBook, total: Mapping[str, int]
     ) -> dict[str, Share]:
-        """Shares by quota as if ``entry`` were counted too, then only of what it asks for."""
-        only = None if entry is None else entry.amounts.keys()
+        """The same as if ``entry`` were counted too, of its quota and those above, of what it asks.
+
+        Quotas beside that way stand for all that is below them, by what they ask for together.
+        """
+        asked = self._asked_up(entry, book)
+        way = [entry.quota]
+        while self._quotas[way[-1]].parent != ROOT:
+            way.append(self._quotas[way[-1]].parent)
+        beside = [name for above in (*way[1:], ROOT) for name in self._below[above]]
+        # One on the way asks through its child alone, which stands for itself here.
         quotas = [
-            Quota(
-                name=rule.name,
-                parent=rule.parent,
-                maximum=_of(amounts.maximum, only),
-                minimum=_of(amounts.minimum, only),
-                request=_of(self._request(rule.name, book, entry), only),
-                weight=_of(amounts.weight, only),
-                guarantee=_of(amounts.guarantee, only),
-                lends=rule.lends,
-                scales=rule.scales,
-            )
-            for rule, amounts in ((rule, self._amounts[rule.name]) for rule in self._rules.quotas)
+            self._asking(name, {} if name in way[1:] else asked[name], entry.amounts)
+            for name in beside
         ]
-        return refresh(_of(total, only), quotas, self._rules.elastic_quota.scale_minimums)
+        return refresh(_of(total, entry.amounts), quotas, self._scales)
 
     def judge(self, entry: Entry, book: QuotaBook, total: Mapping[str, int]) -> str:
         """Why a pod does not fit; "" when it does. ``total`` by resource name."""
@@ -85,7 +97,7 @@ class Tree:
                 f"no_quota: namespace {entry.namespace} has none; allowed: label {QUOTA_LABEL} "
                 f"with one of {self._leaves()}"
             )
-        shares = self.shares(book, total, entry)
+        shares = self.shares_with(entry, book, total)
         return self._judge_own(entry, book, shares) or self._judge_above(entry, book, shares)
 
     def bound(self, quota: str, share: Share) -> Mapping[str, int]:
@@ -162,13 +174,35 @@ class Tree:
             "when others leave theirs"
         )
 
-    def _request(self, quota: str, book: QuotaBook, entry: Entry | None) -> Mapping[str, int]:
-        used = book.of(quota).used
-        if entry is None or entry.quota != quota:
-            return used
-        return {
-            one: used.get(one, 0) + entry.amounts.get(one, 0) for one in {*used, *entry.amounts}
-        }
+    def _asked_up(self, entry: Entry, book: QuotaBook) -> dict[str, dict[str, int]]:
+        """What each quota asks of its parent, by what ``entry`` asks for."""
+        found: dict[str, dict[str, int]] = {name: {} for name in (ROOT, *self._downwards)}
+        for name in reversed(self._downwards):
+            used, own, plain = book.of(name).used, found[name], self._plain[name]
+            more = entry.amounts if name == entry.quota else {}
+            above = found[plain.parent]
+            for resource in entry.amounts:
+                asks = own.get(resource, 0) + used.get(resource, 0) + more.get(resource, 0)
+                own[resource] = limited(plain, resource, asks)
+                above[resource] = above.get(resource, 0) + own[resource]
+        return found
+
+    def _asking(self, name: str, request: Mapping[str, int], only: Iterable[str] | None) -> Quota:
+        """A quota with this request; of some resources only."""
+        plain = self._plain[name]
+        if only is None:
+            return replace(plain, request=request)
+        return Quota(
+            name=name,
+            parent=plain.parent,
+            maximum=_of(plain.maximum, only),
+            minimum=_of(plain.minimum, only),
+            request=_of(request, only),
+            weight=_of(self._amounts[name].weight, only),
+            guarantee=_of(plain.guarantee, only),
+            lends=plain.lends,
+            scales=plain.scales,
+        )
 
     def _used_below(self, above: str, book: QuotaBook) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -200,6 +234,13 @@ class _Named:
         self.weight = {**self.maximum, **named(rule.weight, names)}
         self.guarantee = named(rule.guarantee, names)
 
+    def quota(self, rule: QuotaRule) -> Quota:
+        """As the law takes it, before anything is asked for."""
+        return Quota(
+            rule.name, rule.parent, self.maximum, self.minimum, {}, self.weight, self.guarantee,
+            rule.lends, rule.scales,
+        )  # fmt: skip
+
 
 def named(amounts: Amounts, names: Resources) -> dict[str, int]:
     """By resource name; what the rules do not name is absent."""
@@ -214,7 +255,5 @@ def named(amounts: Amounts, names: Resources) -> dict[str, int]:
     return {name: amount for name, amount in pairs if amount != UNSAID}
 
 
-def _of(amounts: Mapping[str, int], only: Iterable[str] | None) -> dict[str, int]:
-    if only is None:
-        return dict(amounts)
+def _of(amounts: Mapping[str, int], only: Iterable[str]) -> dict[str, int]:
     return {name: amounts[name] for name in only if name in amounts}

@@ -177,19 +177,25 @@ def _check_quotas(rules: Rules, source: str) -> None:
         )
     for i, quota in enumerate(rules.quotas):
         where = f"{source}: quotas[{i}]"
-        above, steps = quota.parent, 0
-        while above != "root" and steps <= len(parents):
-            if above not in parents:
-                raise BadPolicy(f"{where}.parent leads to {above}, which is no quota")
-            above, steps = parents[above], steps + 1
-        if above != "root":
+        up, steps = quota.parent, 0
+        while up != "root" and steps <= len(parents):
+            if up not in parents:
+                raise BadPolicy(f"{where}.parent leads to {up}, which is no quota")
+            up, steps = parents[up], steps + 1
+        if up != "root":
             raise BadPolicy(f"{where}.parent leads round in a circle; allowed: up to root")
         for name in quota.namespaces:
             if name in owners:
                 raise BadPolicy(f"{where}.namespaces: {name} is {owners[name]}'s already")
             owners[name] = quota.name
+        above = next((one for one in rules.quotas if one.name == quota.parent), None)
         for field in quota.min.__struct_fields__:
             least, most = getattr(quota.min, field), getattr(quota.max, field)
+            if above is not None and max(least, most) > getattr(above.max, field) == UNSAID:
+                raise BadPolicy(
+                    f"{where} names {field}, its parent {above.name} has no maximum of it and so "
+                    f"nothing to give; allowed: {field} in the parent's max too"
+                )
             if most != UNSAID and least > most:
                 raise BadPolicy(
                     f"{where}.min.{field} is {least}; allowed: at most its maximum, {most}"

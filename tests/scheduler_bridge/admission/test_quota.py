@@ -54,7 +54,7 @@ def test_shares_are_those_of_the_law_for_what_is_used(
 ) -> None:
     filled = book(*(entry(f"u{i}", name, milli) for i, (name, milli) in enumerate(used)))
     asked = entry("new", quota, asks)
-    got = tree().shares(filled, TOTAL, asked)
+    got = tree().shares_with(asked, filled, TOTAL)
     requests = {"red": 0, "blue": 0, quota: asks} | {}
     for name, milli in used:
         requests[name] += milli
@@ -70,10 +70,45 @@ def test_shares_are_those_of_the_law_for_what_is_used(
     assert {name: share.runtime for name, share in got.items()} == {
         name: share.runtime for name, share in expected.items()
     }
+    filled.see("new", asked)
+    whole = tree().shares(filled, TOTAL)
+    assert {name: whole[name].runtime[B] for name in got} == {
+        name: share.runtime[B] for name, share in got.items()
+    }
+    filled.see("new", None)
     said = tree().judge(asked, filled, TOTAL)
     fits = filled.of(quota).used.get(B, 0) + asks <= expected[quota].runtime[B]
     below = sum(filled.of(name).used.get(B, 0) for name in ("red", "blue"))
     assert bool(said) == (not fits or below + asks > expected["all"].runtime[B])
+
+
+@given(some.data())
+def test_quotas_beside_the_way_stand_for_all_below_them(data: some.DataObject) -> None:
+    names = ["a", "b", "a1", "a2", "b1", "b2", "b1x", "b1y"]
+    parents = {"a": "root", "b": "root", "a1": "a", "a2": "a", "b1": "b", "b2": "b",
+               "b1x": "b1", "b1y": "b1"}  # fmt: skip
+    quotas = []
+    for name in names:
+        most = data.draw(some.integers(0, 100), f"maximum of {name}")
+        least = data.draw(some.integers(0, most), f"minimum of {name}")
+        lends = data.draw(some.booleans(), f"{name} lends")
+        quotas.append(
+            f"{{name: {name}, parent: {parents[name]}, max: {{batch_cpu_milli: {most}}}, "
+            f"min: {{batch_cpu_milli: {least}}}, lends: {str(lends).lower()}}}"
+        )
+    made = tree(f"quotas: [{', '.join(quotas)}]")
+    leaves = ["a1", "a2", "b2", "b1x", "b1y"]
+    used = {name: data.draw(some.integers(0, 90), f"use of {name}") for name in leaves}
+    filled = book(*(entry(name, name, milli) for name, milli in used.items()))
+    one = entry("new", data.draw(some.sampled_from(leaves)), data.draw(some.integers(1, 90)))
+    total = {B: data.draw(some.integers(0, 200), "total")}
+    got = made.shares_with(one, filled, total)
+    filled.see("new", one)
+    whole = made.shares(filled, total)
+    assert one.quota in got
+    assert {name: share.runtime[B] for name, share in got.items()} == {
+        name: whole[name].runtime[B] for name in got
+    }
 
 
 def test_batch_borrows_mid_and_prod_do_not_and_free_owns_nothing() -> None:

@@ -41,6 +41,8 @@ profiles: [{name: a, pods: {match_expressions: [{key: k, operator: Exists, value
          r"quotas\[0\].min.cpu_milli is 3; allowed: at most its maximum, 2"),
         ("quotas: [{name: a, parent: b}]", r"quotas\[0\].parent leads to b, which is no quota"),
         ("quotas: [{name: a, parent: b}, {name: b, parent: a}]", "round in a circle"),
+        ("quotas: [{name: a}, {name: b, parent: a, max: {cpu_milli: 1}}]",
+         r"quotas\[1\] names cpu_milli, its parent a has no maximum of it"),
         ("quotas: [{name: root}]", "none of free, root"),
         ("quotas: [{name: a}, {name: a}]", "two of one name"),
         ("quotas: [{name: a, namespaces: [x]}, {name: b, namespaces: [x]}]", "x is a's already"),
