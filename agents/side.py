@@ -128,6 +128,7 @@ def _policy(state: PartitionState, record: PolicyRecord, refused: set[str]) -> s
     state.policy_digest = found.digest
     predict.forget_answers(state, slice(None))
     bad = law.enact(state, found)
+    slo_watch.prune(state)
     if bad:
         state.counts["node_policy_refused"] += len(bad)
         refused.update(bad)

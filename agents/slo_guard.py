@@ -18,7 +18,7 @@ from agents import emit, law, slo_ladder
 from agents.classes import BEST_EFFORT, HIGH, HOST, MID, PRIORITY_RANGES
 from agents.eviction.node import MID_ABOVE
 from agents.lending.amounts import PERMILLE
-from agents.slo_state import GAP, RETURNING, STOPPED, Guard, Watches
+from agents.slo_state import GAP, RETURNING, STOPPED, Guard, Watches, suffering
 from agents.slo_watch import broken, calm_for, code, fresh
 from agents.table import ABSENT
 from schemas.policy import Objective, SloGuard
@@ -54,7 +54,7 @@ class Place:
 
 def decide(state: PartitionState, view: TickView, out: list[Output]) -> None:
     """Steps of this tick, and one decision record for all of them."""
-    if not state.watches and not state.guards:
+    if not state.beyond and not state.guards:
         return
     lines: list[Line] = []
     looked = [_look(state, view, key, lines) for key in _stirred(state)]
@@ -74,12 +74,9 @@ def _stirred(state: PartitionState) -> list[bytes]:
     """Nodes where capacity is called back, or a service is beyond its objective, in order."""
     for key in [key for key, guard in state.guards.items() if _over(guard)]:
         del state.guards[key]
-    beyond = {
-        key
-        for key, watches in state.watches.items()
-        if any(watch.rounds for watch in watches.values())
-    }
-    return sorted(beyond | state.guards.keys())
+    for key in [key for key in state.beyond if not suffering(state.watches.get(key, {}))]:
+        state.beyond.discard(key)
+    return sorted(state.beyond | state.guards.keys())
 
 
 def _over(guard: Guard) -> bool:
@@ -157,14 +154,14 @@ def _move(state: PartitionState, place: Place, now_ms: int, lines: list[Line]) -
     """One node's next step, if it is time for one."""
     rule, guard = place.rule, state.guards.get(place.key)
     taken = place.taken()
-    suffering = [name for name in place.suffers if name in taken]
+    worse = [name for name in place.suffers if name in taken]
     if guard is None:
-        if suffering:
+        if worse:
             guard = state.guards[place.key] = _begun(state, place.seat)
             _step(state, place, guard, "slo_breach", slo_ladder.down(rule, 0), now_ms, lines)
-    elif suffering:
+    elif worse:
         was, guard.mode = guard.mode, STOPPED
-        heard = any(place.watches[name].seen_ms > guard.moved_ms for name in suffering)
+        heard = any(place.watches[name].seen_ms > guard.moved_ms for name in worse)
         waited = now_ms - guard.moved_ms >= rule.step_wait_ms or was == RETURNING
         deeper = guard.called < slo_ladder.bottom(rule) and _borrowed(state, place.seat)
         if heard and waited and deeper:

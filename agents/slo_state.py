@@ -55,6 +55,11 @@ Watches = dict[str, Watch]
 """By workload."""
 
 
+def suffering(watches: Watches) -> bool:
+    """Whether any of these services was beyond its objective when it was last heard."""
+    return any(watch.rounds for watch in watches.values())
+
+
 def of_rows(state: PartitionState, rows: Ints) -> tuple[list[Guard], Ints]:
     """The guards of these nodes [g], and their places in ``rows`` [g]."""
     if not state.guards:

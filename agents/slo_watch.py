@@ -51,6 +51,16 @@ def note(state: PartitionState, side: SideRecord) -> None:
             _judge(state, side, rule, objective)
 
 
+def prune(state: PartitionState) -> None:
+    """Forget what has no objective any more; asked when another policy comes into force."""
+    for key, watches in list(state.watches.items()):
+        rule = law.of(state, state.seats[key].row).slo_guard
+        for name in [name for name in watches if objective_of(rule, name) is None]:
+            del watches[name]
+        if not watches:
+            del state.watches[key]
+
+
 def objective_of(rule: SloGuard, workload: str) -> Objective | None:
     """What a workload promises under this rule, if anything."""
     if not rule.enabled:
@@ -111,6 +121,8 @@ def _judge(state: PartitionState, side: SideRecord, rule: SloGuard, objective: O
             watch = Watch()
             state.watches.setdefault(side.key, {})[said.workload] = watch
         _take(watch, said, at_ms, objective, rule.calm_percent)
+        if watch.rounds:
+            state.beyond.add(side.key)
 
 
 def _take(watch: Watch, said: Sli, at_ms: int, objective: Objective, calm_percent: int) -> None:

@@ -106,6 +106,7 @@ class PartitionState:
         self.ledger: dict[str, dict[str, tuple[int, ...]]] = {}  # node, scheduler -> lent_sum's
         self.watches: dict[bytes, slo_state.Watches] = {}  # node
         self.guards: dict[bytes, slo_state.Guard] = {}  # node
+        self.beyond: set[bytes] = set()  # nodes of which some watch counts rounds, or did
         self.counts: Counter[str] = Counter()
         self.seats: dict[bytes, Seat] = {}
         self.nodes = Table(NODE_FIELDS)
@@ -144,6 +145,7 @@ class PartitionState:
         seat = self.seats.pop(key)
         self.watches.pop(key, None)
         self.guards.pop(key, None)
+        self.beyond.discard(key)
         row = seat.row
         start, room = int(self.nodes["start"][row]), int(self.nodes["room"][row])
         self.clear_slots(slice(start, start + room))
@@ -275,6 +277,7 @@ class PartitionState:
         }
         state.watches = slo_state.watches_of(meta["watches"])
         state.guards = slo_state.guards_of(meta["guards"])
+        state.beyond = {k for k, each in state.watches.items() if slo_state.suffering(each)}
         state._restore(meta["seats"], arrays)
         law.enact(state, published)
         return state

@@ -229,9 +229,9 @@ def _slo_guard(seen: Seen) -> str:
     told = f"beside {' and '.join(names)} on {seen.node}" if names else f"on {seen.node}"
     if terms.get("requests", -1) >= 0:
         told += (
-            f", of which was last said a p99 of {_milliseconds(terms['p99_us'])} and {terms['errors_permille']} "
-            f"errors in 1000 of {terms['requests']} requests, {terms['age_ms'] / 1000:.1f} s ago; "
-            f"the objective is {_objective(terms)}"
+            f", of which was last said a p99 of {_milliseconds(terms['p99_us'])} and "
+            f"{terms['errors_permille']} errors in 1000 of {terms['requests']} requests, "
+            f"{terms['age_ms'] / 1000:.1f} s ago; the objective is {_objective(terms)}"
         )
     if terms.get("called_permille", -1) >= 0:
         kept = ", ".join(f"{name} {terms[f'{name}_permille'] / 10:g} %" for name in BORROWERS)

@@ -243,6 +243,16 @@ def test_without_objectives_any_more_all_is_given_back_at_once() -> None:
     assert (state.guards, state.watches) == ({}, {})
 
 
+def test_an_objective_that_goes_is_forgotten_and_another_begins_anew() -> None:
+    fleet = Guarded()
+    fleet.second(sli(p99_ms=BAD))
+    fleet.put(RULE.replace("shop/web", "shop/other"))
+    assert fleet.world.state.watches == {}
+    fleet.put(RULE, version=3)
+    fleet.second(sli(p99_ms=BAD))
+    assert fleet.reasons() == [], "the first round of the new objective"
+
+
 def test_off_nothing_is_kept_and_nothing_is_said() -> None:
     fleet = Guarded(rule="")
     fleet.seconds(5, sli(p99_ms=BAD))

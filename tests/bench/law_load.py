@@ -16,7 +16,7 @@ from agents.predict import PPM
 from agents.prediction import fleet
 from agents.state import PartitionState
 from agents.table import ABSENT
-from schemas.records import CpuTopology, Inventory, ResctrlFacts
+from schemas.records import CpuTopology, Inventory, ResctrlFacts, Sli
 from tests.bench.step import CAPACITY_MILLI, ONLINE, POLICY, Log, Machine, parse
 
 JOIN_SECONDS = 10
@@ -42,6 +42,8 @@ ALL = (
     + " ls: {enabled: true, min_percent: 50, low_percent: 60}, be: {enabled: true,"
     + " throttling_percent: 80}}\n"
     + "system_daemons: {enabled: true}\n"
+    + "slo_guard: {objectives: [{workload: svc-0, p99_us: 100000},"
+    + " {workload: svc-1, p99_us: 90000}, {workload: svc-2, errors_permille: 10}]}\n"
     + "network: {total_mbit_per_s: 10000, ls: {enabled: true, egress_max_percent: 100}}\n"
 )
 _CPUS = tuple(range(CAPACITY_MILLI // 1000))
@@ -50,6 +52,8 @@ TOPOLOGY = CpuTopology(_CPUS, tuple(cpu // 2 for cpu in _CPUS), _HALVES, _HALVES
 THROTTLED_PODS = range(0, ONLINE, 15)
 """Pods that meet their limit in some seconds, so that their quota moves and comes back."""
 THROTTLED_EVERY = 40
+SERVICES, SUFFERS_EVERY = 3, 50
+"""Services with an objective on each node, and of how many nodes one suffers."""
 REMEMBERED, LEVEL, SPREAD = 60, 0.4, 0.35
 """Samples of the past, around that part of the peak."""
 
@@ -65,6 +69,7 @@ class Laden(Machine):
                 cpu_request_milli=1000 if place < ONLINE else 200,
                 memory_request_bytes=1 << (31 if place < ONLINE else 20),
                 recoverable=bool(place % 2) if place >= ONLINE else None,
+                workload=f"svc-{place % SERVICES}" if place < ONLINE else "",
             )
             for place, pod in enumerate(plain.pods)
         )  # fmt: skip
@@ -74,6 +79,14 @@ class Laden(Machine):
     def __init__(self, number: int, seed: int) -> None:
         super().__init__(number, seed)
         self.turn = number
+
+    def reports(self) -> list[Sli]:
+        """What its services say of themselves; on a few machines the first of them suffers."""
+        slow = self.turn % SUFFERS_EVERY == 0
+        return [
+            Sli(f"svc-{i}", self.name, 10_000, 0, 200_000 if slow and i == 0 else 20_000, 1_000)
+            for i in range(SERVICES)
+        ]
 
     def sample(self) -> bytes:
         """Now and then a few online pods were throttled."""
@@ -102,7 +115,13 @@ class Partition:
             machine for i, machine in enumerate(self.machines) if i % JOIN_SECONDS <= number
         ]
         outputs = law.step(self.state, parse(self.log.second()))
-        return outputs + law.step(self.state, [self.log.tick()])
+        said = [
+            sli
+            for machine in self.machines[number % JOIN_SECONDS :: JOIN_SECONDS]
+            if isinstance(machine, Laden)
+            for sli in machine.reports()
+        ]
+        return outputs + law.step(self.state, [self.log.tick(said)])
 
     def remember(self) -> None:
         """Give the models that there are an afternoon of varied use: each a few tens of buckets."""

@@ -15,6 +15,7 @@ import random
 import statistics
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from agents.log import LAW_VERSION, Entry, Output, SampleEntry, SideRecord, TickEntry
@@ -22,7 +23,7 @@ from agents.state import PartitionState
 from agents.step import step
 from schemas import codec, packed
 from schemas.columns import SLOW_POD_COLUMNS
-from schemas.records import Inventory, NodeSample, PodFact, PolicyRecord, Tick
+from schemas.records import Inventory, NodeSample, PodFact, PolicyRecord, Sli, Tick
 from tests.bench.common import Goal, finish, say
 
 START_MS = 1_700_000_000_000
@@ -109,7 +110,7 @@ class Log:
     def __init__(self, machines: list[Machine], rules: str = POLICY) -> None:
         self.machines = machines
         self.rules = rules
-        self.offset = 0
+        self.offset = self.slis = 0
         self.log_ms = START_MS
 
     def first_tick(self) -> TickEntry:
@@ -120,9 +121,16 @@ class Log:
         vector = {"inventory/0": len(self.machines), "policies/0": 0}
         return TickEntry(0, self.log_ms, Tick(0, 1, LAW_VERSION, vector), tuple(side))
 
-    def tick(self) -> TickEntry:
+    def tick(self, slis: Sequence[Sli] = ()) -> TickEntry:
+        """A tick that admits what services said."""
         self.offset += 1
-        return TickEntry(self.offset, self.log_ms, Tick(0, 1, LAW_VERSION, {}))
+        side = tuple(
+            SideRecord("slis", 0, self.slis + i, sli.node.encode(), sli)
+            for i, sli in enumerate(slis)
+        )
+        self.slis += len(slis)
+        vector = {"slis/0": self.slis - 1} if slis else {}
+        return TickEntry(self.offset, self.log_ms, Tick(0, 1, LAW_VERSION, vector), side)
 
     def second(self) -> list[tuple[int, int, bytes]]:
         """(offset, log time, bytes) of one sample of every machine, in a jumbled order."""
