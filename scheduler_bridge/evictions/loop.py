@@ -204,10 +204,10 @@ class Evictor:
         self.metrics.set("evictor_hot_nodes", found.hot)
         if found.result != self._result or found.requests:
             self._result = found.result
-            log.info(
-                "hot nodes: %d; %s; asked to leave: %d; left alone: %s; %s",
-                found.hot, found.result, len(found.requests), found.stopped, found.refused,
-            )  # fmt: skip
+            log.info("hot nodes: %d; %s", found.hot, found.result)
+            for what, said in (("nodes", found.stopped), ("pods left", found.refused)):
+                if said:
+                    log.info("hot nodes, %s: %s", what, said)
         for request in found.requests:
             if not self.queue.ask(request):
                 self.migration.flights.drop(request.uid)
