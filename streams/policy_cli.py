@@ -65,6 +65,9 @@ def put(
     ),
     account: Path | None = ACCOUNT,
     force: bool = FORCE,
+    only_new: bool = typer.Option(
+        False, "--only-new", help="Nothing that was published before, whatever holds now."
+    ),
     author: str = AUTHOR,
     note: str = NOTE,
     as_json: bool = AS_JSON,
@@ -77,7 +80,8 @@ def put(
     """
     text, policy = read_policy(file, drop_in)
     who = author or _user()
-    wish = Wish(who, note, read_match(canary), forced=force, account=read_account(account))
+    found = read_account(account)
+    wish = Wish(who, note, read_match(canary), force, found, only_new)
     versions = _versions(brokers, prefix, policy.name)
     try:
         record = policy_gate.change(versions, text, policy, wish)

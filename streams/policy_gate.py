@@ -20,10 +20,11 @@ from streams.topic_reader import CannotRun
 class Unchanged(CannotRun):
     """What shall be published says what holds already; ``record`` does."""
 
-    def __init__(self, record: PolicyRecord) -> None:
+    def __init__(self, record: PolicyRecord, newest: int) -> None:
+        says = "says the same already" if record.version == newest else "said the same before"
         super().__init__(
-            f"policy {record.name} version {record.version} says the same already "
-            f"(digest {record.digest}): nothing published"
+            f"policy {record.name} version {record.version} {says} "
+            f"(digest {record.digest}), the newest is {newest}: nothing published"
         )
         self.record = record
 
@@ -37,6 +38,7 @@ class Wish:
     canary: dict[str, str] = field(default_factory=dict)
     forced: bool = False
     account: Account | None = None  # of the stage before
+    only_new: bool = False  # never again what was published before, to the same nodes
 
 
 def change(versions: list[PolicyRecord], text: str, policy: Policy, wish: Wish) -> PolicyRecord:
@@ -51,6 +53,8 @@ def change(versions: list[PolicyRecord], text: str, policy: Policy, wish: Wish) 
         forced = _overruled(_expansions(Policy(), policy, wish.account), wish)
         return _record(versions, policy.name, text, wish, forced=forced)
     _refuse_same(newest, policy, wish)
+    if wish.only_new:
+        _refuse_known(versions, policy, wish)
     objections = []
     if not wish.canary and not _promotes(newest, policy):
         objections.append(
@@ -143,7 +147,15 @@ def _overruled(objections: list[str], wish: Wish) -> bool:
 
 def _refuse_same(newest: PolicyRecord, policy: Policy, wish: Wish) -> None:
     if newest.canary == wish.canary and digest(_parsed(newest)) == digest(policy):
-        raise Unchanged(newest)
+        raise Unchanged(newest, newest.version)
+
+
+def _refuse_known(versions: list[PolicyRecord], policy: Policy, wish: Wish) -> None:
+    """What was taken back since must not come again by itself."""
+    for record in reversed(versions):
+        same = record.canary == wish.canary and bool(digest_of(record))
+        if same and digest(_parsed(record)) == digest(policy):
+            raise Unchanged(record, versions[-1].version)
 
 
 def _record(

@@ -70,6 +70,23 @@ def test_a_second_canary_leaves_what_holds_elsewhere_and_another_text_is_no_prom
     assert change(versions, third, Wish("ana", canary=CANARY)).elsewhere == OLD
 
 
+def test_what_was_taken_back_does_not_come_again_by_itself() -> None:
+    versions = first()
+    machine = Wish("a job", canary=CANARY, only_new=True)
+    versions.append(change(versions, NEW, machine))
+    assert "version 2 says the same already" in refused(versions, NEW, machine)
+    versions.append(policy_gate.going_back(versions, None, Wish("ana")))
+    said = refused(versions, NEW, machine)
+    assert "version 2 said the same before" in said
+    assert "the newest is 3: nothing published" in said
+    onward = [*versions, change(versions, NEW, FORCED)]
+    said = refused(onward, OLD, Wish("a job", only_new=True))
+    assert "version 3 said the same before" in said
+    wider = change(versions, NEW, Wish("a job", canary={"pool": "b"}, only_new=True))
+    by_hand = change(versions, NEW, Wish("ana", canary=CANARY))
+    assert (wider.version, by_hand.version) == (4, 4)
+
+
 def test_what_changes_nothing_is_refused() -> None:
     versions = first()
     assert "says the same already" in refused(versions, OLD, FORCED)
