@@ -4,7 +4,10 @@ Prometheus 2.42 did when it was asked the same.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +29,7 @@ from streams.slis_queries import read
 from streams.slis_sums import slis_of
 from streams.topic_reader import CannotRun, whole
 from streams.topics_admin import create
+from tests.streams.fleet_kit import ROOT, until
 
 AT_S = 1_796_040_043
 FILE = """
@@ -261,3 +265,49 @@ def test_ratios_and_units(queries: Path) -> None:
     (service,) = read(queries).services
     (one,), wrong = slis_of(service, {"n0": 12.5}, {"n0": 200.4}, {"n0": 0.05}, AT_S * 1000)
     assert (one.p99_us, one.requests, one.errors, wrong) == (12_500, 200, 10, [])
+
+
+async def test_the_command_goes_on_through_an_absence_and_ends_when_told(
+    prometheus: StandIn, queries: Path, broker: DevBroker, prefix: str
+) -> None:
+    await create(broker.bootstrap, prefix, 1, None, "name: default")
+    command = [
+        sys.executable, "-m", "streams.slis_cli", "--prometheus", prometheus.url, "--queries",
+        str(queries), "--every-s", "1", "--brokers", broker.bootstrap, "--prefix", prefix,
+    ]  # fmt: skip
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    topic = full_name(prefix, "slis")
+
+    async def said() -> int:
+        found = [record async for record in whole(broker.bootstrap, topic)]
+        return len({codec.decode(Sli, record.value).end_ms for record in found})
+
+    async def more_than(count: int) -> int:
+        for _ in range(120):
+            now = await said()
+            if now > count:
+                return now
+            await asyncio.sleep(0.25)
+        raise AssertionError(f"no more than {count} rounds in half a minute")
+
+    try:
+        before = await more_than(0)
+        good = prometheus.answers["p99"]
+        prometheus.answers["p99"] = (503, b"away")
+        asked = len(prometheus.asked)
+        await until(lambda: len(prometheus.asked) > asked + 6, 30, "two rounds without an answer")
+        prometheus.answers["p99"] = good
+        await more_than(max(before, await said()))
+        assert process.returncode is None
+        process.terminate()
+        _, told = await asyncio.wait_for(process.communicate(), 20)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0
+    text = told.decode()
+    assert text.count("shop/web p99: status 503") == 1, "said once"
+    assert "every service is heard of again" in text
