@@ -72,7 +72,9 @@ services:
     requests: {query: "requests", unit: per_s}
     errors: {query: "errors", unit: per_s}
 """
+YARN = "bridge.yarn={http://rm1:8088,http://rm2:8090}"
 BARE = (
+    YARN,
     "keys.secret=",
     "keys.nodeFolder=",
     "networkPolicies.enabled=false",

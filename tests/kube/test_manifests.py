@@ -106,6 +106,19 @@ def test_every_container_runs_a_command_that_exists(
         assert one["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
+def test_yarn_is_told_and_reached(charting: Tools) -> None:
+    found = manifests.objects(manifests.render(charting, f"--set={manifests.YARN}"))
+    (arguments,) = [one["args"] for name, one in containers(found) if name == "bridge"]
+    assert parse(arguments)["yarn"] == "http://rm1:8088,http://rm2:8090"
+    (ports,) = [
+        rule["ports"]
+        for one in found
+        if one["metadata"]["name"] == "slackwater-bridge-yarn"
+        for rule in one["spec"]["egress"]
+    ]
+    assert ports == [{"port": 8088}, {"port": 8090}]
+
+
 def test_observe_writes_nothing(variants: Variants) -> None:
     arguments = {name: one["args"] for name, one in containers(variants["observe"])}
     assert "--dry-run" in arguments["node"]
@@ -279,6 +292,8 @@ def test_a_job_that_changes_has_another_name(charting: Tools) -> None:
         ("worker.extraArgs={level=debug}", "/worker/extraArgs/0"),
         ("admission.enabled=true", "admission.caBundle"),
         ("slis.enabled=true", "slis.queries"),
+        ("bridge.yarn={rm1}", "/bridge/yarn/0"),
+        ("bridge.sink=dry-run,bridge.yarn={http://rm1:8088}", "bridge.yarn"),
         ("admission.recalls=kill", "/admission/recalls"),
     ],
 )
