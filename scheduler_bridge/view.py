@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler_bridge.ledger.amounts import total
 from scheduler_bridge.ledger.book import MAX_AMOUNT, Book, Folded
 from scheduler_bridge.log_clock import LogClock
 from scheduler_bridge.reconcile import Amount, Desired
@@ -65,11 +64,6 @@ class View:
     ) -> Folded:
         """Take one record of ``ledger``, in the order of its partition. Raises BadRecord."""
         return self.book.fold(key, raw, partition, offset, log_ms)
-
-    def lent_by_others(self, node: str, scheduler: str) -> Amount:
-        """What all schedulers but this one hold on a node."""
-        held = self.book.of(node).held
-        return total(one.amount for name, one in held.items() if name != scheduler)
 
     def _remove(self, node: str) -> Folded:
         """The capacity record was deleted: withdraw as if it were stale, at once."""

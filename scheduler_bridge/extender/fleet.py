@@ -6,9 +6,9 @@ A node's load is worked out when something about it changed, not when it is aske
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
 
+import msgspec
 import numpy as np
 
 from agents.placement import estimate, load
@@ -45,8 +45,7 @@ UNKNOWN: Pair = (ABSENT, ABSENT)
 GROWTH = 256
 
 
-@dataclass(slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True, gc=False):
     """A pod on a node since log time ``since_ms``; ``seen``: the API server says so too."""
 
     pod: PodRow
@@ -67,6 +66,7 @@ class Fleet:
         self._whitelists: list[tuple[str, ...]] = [()]
         self._places: dict[str, int] = {}
         self._dirty: set[int] = set()
+        self._free: list[int] = []
 
     @property
     def names(self) -> Iterable[str]:
@@ -193,6 +193,19 @@ class Fleet:
             result = result & (now_ms - at < expire_after_ms)
         return result
 
+    def collect(self, there: Container[str], before_ms: int) -> None:
+        """Forget nodes that are not ``there``, hold no pod and were last heard of ``before_ms``."""
+        heard = np.maximum(self._table["reported_ms"], self._table["offered_ms"]).tolist()
+        for name, row in list(self._rows.items()):
+            if heard[row] >= before_ms or name in there or self._pods[row]:
+                continue
+            del self._rows[name]
+            for field in FIELDS:
+                self._table[field.name][row] = field.fill
+            self._shown[row] = {}
+            self._dirty.discard(row)
+            self._free.append(row)
+
     def freshness(self, now_ms: int, expire_after_ms: int) -> tuple[int, int]:
         """Log time of the newest report (0 without any), and how many reported nodes are stale."""
         rows = np.arange(1, len(self._pods))
@@ -251,7 +264,9 @@ class Fleet:
 
     def _row(self, name: str) -> int:
         row = self._rows.get(name)
-        if row is None:
+        if row is None and self._free:
+            row = self._rows[name] = self._free.pop()
+        elif row is None:
             row = self._rows[name] = len(self._pods)
             if row >= self._table.size:
                 self._table.grow(2 * self._table.size)

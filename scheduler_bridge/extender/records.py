@@ -17,7 +17,7 @@ from scheduler_bridge.view import View
 from schemas import codec, ledger
 from schemas.errors import BadPolicy, BadRecord
 from schemas.policy import published
-from schemas.records import LedgerEntry, PolicyRecord, Reservation, Signal
+from schemas.records import PolicyRecord, Reservation, Signal
 
 EVERYTHING = ("policies", "capacity", "ledger")
 RECENT = ("reservations", "signals")
@@ -32,13 +32,25 @@ class Records:
         self._fleet = fleet
         self._scheduler = scheduler
         self._view = View()
+        self._passing: set[str] = set()
 
-    def fold(self, topic: str, key: bytes | None, raw: bytes | None, log_ms: int) -> Folded:
+    def fold(
+        self,
+        topic: str,
+        key: bytes | None,
+        raw: bytes | None,
+        log_ms: int,
+        partition: int = 0,
+        offset: int = 0,
+    ) -> Folded:
         """Take one record of a topic that came at log time ``log_ms``. Raises BadRecord."""
         if topic == "capacity":
             return self._capacity(key, raw, log_ms)
         if topic == "ledger":
-            return self._ledger(key, raw)
+            fate = self._view.fold_ledger(key, raw, partition, offset, log_ms)
+            if fate != "old" and key != ledger.REIGN_KEY:
+                self._others(ledger.parse(key).node, log_ms)
+            return fate
         if raw is None or (topic == "policies" and key != POLICY_NAME.encode()):
             return "old"
         if topic == "policies":
@@ -59,12 +71,19 @@ class Records:
             self._fleet.set_offer(node, offer.amount, offer.new_work, offer.workloads, seen_ms)
         return fate
 
-    def _ledger(self, key: bytes | None, raw: bytes | None) -> Folded:
-        fate = self._view.fold_ledger(key, raw)
-        if fate != "old" and ledger.kind_of(key) is LedgerEntry:
-            node = ledger.parse(key).node
-            self._fleet.set_others(node, self._view.lent_by_others(node, self._scheduler))
-        return fate
+    def let_pass(self, now_ms: int) -> None:
+        """What others were granted for a time runs out without a word."""
+        for node in list(self._passing):
+            self._others(node, now_ms)
+
+    def _others(self, node: str, now_ms: int) -> None:
+        """What all schedulers but ours hold or may hold: the larger of both, of each."""
+        book = self._view.book.of(node)
+        self._fleet.set_others(node, book.counted(now_ms, without=[self._scheduler]))
+        if any(grant.until_ms for grant in book.grants.values()):
+            self._passing.add(node)
+        else:
+            self._passing.discard(node)
 
     def _policy(self, raw: bytes) -> Folded:
         """Placement compares nodes with each other: a canary's section waits for its promotion."""

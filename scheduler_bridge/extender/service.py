@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import time
@@ -40,6 +41,8 @@ from schemas.policy import Policy
 log = logging.getLogger("slackwater.extender")
 ALIVE_S = 30.0
 SWEEP_S = 2.0
+GONE_MS = 3_600_000
+"""A node that has no object and of which nothing was heard for so long is forgotten."""
 RECORDS_A_TURN = 50
 """So many are folded before questions get their turn."""
 YOUNG_S = 600
@@ -135,7 +138,9 @@ class Extender:
         try:
             if record.value is not None:
                 codec.encoding_of(record.headers)
-            fate = self._records.fold(topic, record.key, record.value, record.timestamp)
+            fate = self._records.fold(
+                topic, record.key, record.value, record.timestamp, record.partition, record.offset
+            )
         except BadRecord as error:
             self.metrics.count("extender_records", topic, "bad")
             self._source.dead_letter(record, error.reason, error.detail)
@@ -159,6 +164,9 @@ class Extender:
             self._show()
             if self.ready and not was_ready:
                 was_ready = True
+                # What was read at the start stays: no collection need look at it again.
+                gc.collect()
+                gc.freeze()
                 log.info(
                     "ready: %d nodes, %d pods", len(self.nodes.objects), len(self.pods.objects)
                 )
@@ -180,6 +188,8 @@ class Extender:
         while True:
             await asyncio.sleep(SWEEP_S)
             await self.bindings.sweep()
+            self._records.let_pass(self.now_ms())
+            self.fleet.collect(self.nodes.objects, self.now_ms() - GONE_MS)
 
     async def _letters(self) -> None:
         """Dead letters go out when they can; a broker that refuses them stops nothing."""

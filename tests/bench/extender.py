@@ -21,7 +21,7 @@ from tests.bench.common import Goal, finish, median, say
 from tests.bench.extender_server import name_of
 from tests.scheduler_bridge.extender.world import document
 
-QUESTIONS = 1000
+QUESTIONS = 500
 WARM = 50
 PAUSE_S = 0.005
 BOUNDS_MS = {1000: 20.0, 5000: 50.0}
@@ -56,7 +56,7 @@ async def ask(port: int, count: int, questions: int) -> dict[str, list[float]]:
                     took[path].append((time.perf_counter() - began) * 1000)
                 said = json.loads(raw)
                 assert answer.status == 200, said
-                assert len(said["NodeNames"] if path == "filter" else said) > count // 2
+                assert len(said["NodeNames"] if path == "filter" else said) >= count * 9 // 10
             await asyncio.sleep(PAUSE_S)
     return took
 

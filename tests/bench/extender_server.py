@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 
+import msgspec
 import uvloop
 
 from scheduler_bridge.extender.answers import Answers
@@ -45,10 +46,11 @@ def name_of(i: int) -> str:
 
 
 def report_of(i: int, turn: int) -> Reservation:
-    """A report of all but the five newest pods, with usage that moves."""
-    used = {f"uid-{i}-{j}": (50 + (i * 7 + j + turn) % 200, 100 << 20) for j in range(PODS - 5)}
+    """A report of all but the five newest pods, with usage that moves; each tenth node is hot."""
+    used = {f"uid-{i}-{j}": (50 + (i * 7 + j + turn) % 100, 100 << 20) for j in range(PODS - 5)}
+    system = 9000 if i % 10 == 0 else 500 + (i * 37 + turn * 11) % 2000
     return reservation(
-        name_of(i), 500 + (i * 37 + turn * 11) % 4000, at_ms=NOW_MS, pods=used,
+        name_of(i), system, at_ms=NOW_MS, pods=used,
         rank_milli=(900, 1200, 1500, 2000), rank_bytes=(8 << 30, 9 << 30, 10 << 30, 11 << 30),
     )  # fmt: skip
 
@@ -64,11 +66,12 @@ def stamped(body: bytes) -> bytes:
 
 def filled(count: int) -> World:
     """``count`` nodes of `PODS` pods each, all reported once."""
-    world = World()
+    world, model = World(), row("model", asks={"cpu": "200m", "memory": "256Mi"})
     for i in range(count):
         world.join(name_of(i))
         for j in range(PODS):
-            pod = row(f"{i}-{j}", node=name_of(i), asks={"cpu": "200m", "memory": "256Mi"})
+            uid = f"uid-{i}-{j}"
+            pod = msgspec.structs.replace(model, uid=uid, name=uid, node=name_of(i))
             world.fleet.put(pod, now_ms() - 60_000, seen=True)
         body = stamped(codec.encode(report_of(i, 0)))
         world.records.fold("reservations", name_of(i).encode(), body, now_ms())
@@ -100,6 +103,7 @@ async def serve(count: int) -> None:
     answers = Answers(world.fleet, bindings, settings, metrics, lambda: "", now_ms)
     server = HttpServer(HttpSettings(), answers.routes, metrics, lambda: True, lambda: True)
     gc.collect()
+    gc.freeze()
     port = await server.start()
     sys.stdout.write(f"{port}\n")
     sys.stdout.flush()

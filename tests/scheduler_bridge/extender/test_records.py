@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from scheduler_bridge.ledger.book import EXPIRY_SLACK_MS
 from schemas import codec
 from schemas.errors import BadRecord
+from schemas.ledger_records import LedgerClaim, LedgerGrant, LedgerReign
 from schemas.records import Capacity, LedgerEntry, PolicyRecord, Signal
 from tests.scheduler_bridge.extender.world import (
     NOW_MS,
@@ -107,3 +109,42 @@ def test_an_offer_that_came_again_after_it_was_taken_back() -> None:
     assert world.fleet.take("offered_ms", world.fleet.rows_of(["n"]))[0] == -1
     world.hear(offers[1])
     assert taken_out(world, "offered")[0] == 200
+
+
+def grant(granted_milli: int, until_ms: int) -> LedgerGrant:
+    return LedgerGrant(
+        "n", "yarn", "c", True, "granted", 0, answers=1, until_ms=until_ms, cpu_milli=granted_milli
+    )
+
+
+def test_what_another_was_granted_counts_until_it_runs_out() -> None:
+    world = World()
+    claim = LedgerClaim("n", "yarn", "c", 60_000, 700)
+    for key, record in ((b"n/yarn/c", claim), (b"n/yarn/c/answer", grant(700, NOW_MS + 60_000))):
+        world.records.fold("ledger", key, codec.encode(record), NOW_MS)
+    world.hear(LedgerEntry("n", "yarn", 200, 1))
+    assert taken_out(world, "others") == [700, 1, 0, 0], "the larger of held and granted"
+    world.records.let_pass(NOW_MS + 50_000)
+    assert taken_out(world, "others")[0] == 700
+    world.records.let_pass(NOW_MS + 60_000 + EXPIRY_SLACK_MS)
+    assert taken_out(world, "others")[0] == 200
+    assert (
+        world.records.fold("ledger", b"~reign", codec.encode(LedgerReign(1, "b")), NOW_MS) == "new"
+    )
+    assert sorted(world.fleet.names) == ["n"]
+
+
+def test_nodes_that_are_gone_are_forgotten_and_their_rows_used_again() -> None:
+    world = World()
+    world.join("kept", "gone")
+    world.hear(reservation("held", 1), reservation("gone", 1), reservation("young", 1))
+    world.hear(reservation("young", 1, at_ms=NOW_MS + 2))
+    world.fleet.put(row("p", node="held"), NOW_MS, seen=True)
+    world.fleet.refresh()
+    row_of_gone = world.fleet.rows_of(["gone"])[0]
+    world.fleet.collect({"kept"}, NOW_MS + 1)
+    assert sorted(world.fleet.names) == ["held", "kept", "young"]
+    world.hear(reservation("new", 5))
+    assert world.fleet.rows_of(["new"])[0] == row_of_gone
+    assert taken_out(world, "allocatable", "new") == [0, 0]
+    assert taken_out(world, "usage", "new")[0] == 5
