@@ -19,7 +19,7 @@ class Settings:
     brokers: str
     prefix: str = "slackwater."
     patches_per_s: int = 20
-    patches_at_once: int = 16
+    patches_at_once: int = 32
     metrics_host: str = "127.0.0.1"
     metrics_port: int | None = None
     rules: Rules = field(default_factory=Rules)

@@ -65,6 +65,7 @@ class Keeper:
         self._begun = 0
         self._name = own
         self._written: dict[str, int] = {}
+        self._known: set[str] = set()
         self._reigned: set[int] = set()
         self._asked_s: dict[int, float] = {}
         self._parts: dict[str, dict[str, Desired]] = {one.system.name: {} for one in borrowers}
@@ -98,11 +99,16 @@ class Keeper:
         return self._parts[system].keys()
 
     def lent(self, system: str) -> Mapping[str, Amount]:
-        """What is held on each node; of shared nodes by this system alone."""
-        parts = self._parts.get(system)
-        if not parts:
-            return self._view.lent
-        return {**self._view.lent, **{n: self._view.book.of(n).holds(system) for n in parts}}
+        """What is held on each node; of shared nodes by this system alone.
+
+        Nothing held is said of nodes that were looked at; of others nothing is known.
+        """
+        parts = self._parts.get(system) or {}
+        return {
+            **dict.fromkeys(self._known, NOTHING),
+            **self._view.lent,
+            **{node: self._view.book.of(node).holds(system) for node in parts},
+        }
 
     @property
     def reigns(self) -> bool:
@@ -115,6 +121,7 @@ class Keeper:
         """One look at everything, and what it asks to be written."""
         if not self._ready() or (self._leads is not None and not self._leads()):
             self._turned = False
+            self._known.clear()
             return
         await self._take_over()
         now_ms = self._view.now_ms(_mono_ms())
@@ -129,6 +136,7 @@ class Keeper:
                     records += self._of_node(node, partition, here, now_ms)
             self._written |= await self._out.write(records)
             await asyncio.sleep(0)
+        self._known.intersection_update(nodes)
         self._turned = self._turned or self.reigns
 
     def _begin(self) -> None:
@@ -193,6 +201,8 @@ class Keeper:
             else:
                 parts[node] = replace(want, amount=amount)
                 one.wants(node, amount)
+        if not turn.records and all(one.sure for one in seen.values()):
+            self._known.add(node)  # the log says what its systems hold
         return turn.records
 
     def _lendable(self, want: Desired | None, now_ms: int) -> Lendable | None:

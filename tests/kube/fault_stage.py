@@ -24,7 +24,7 @@ from lightkube.resources.core_v1 import Node, Pod
 from lightkube.types import PatchType
 
 from schemas import codec
-from schemas.records import Capacity, Cause, LedgerEntry
+from schemas.records import Capacity, Cause
 from streams.dev_broker.process import Child
 from tests.kube import objects
 from tests.kube.cluster import Cluster
@@ -95,14 +95,14 @@ class Stage:
         for at in range(pods):
             await self._run_pod(f"{self.nodes[at]}-pod", self.nodes[at])
 
-    async def say(self, cpu_milli: int) -> None:
+    async def say(self, cpu_milli: int, *, new_work: bool = True) -> None:
         """From now on this is desired of every node, and half of it of mid."""
         self.cpu_milli = cpu_milli
         self._offset += 1
         cause = Cause(1, 0, self._offset, self._offset, "abc", 1)
         for node in self.nodes:
             record = Capacity(
-                node, cause, cpu_milli, 4 * GIB, "usage",
+                node, cause, cpu_milli, 4 * GIB, "usage", new_work,
                 mid_cpu_milli=cpu_milli // 2, mid_memory_bytes=GIB,
             )  # fmt: skip
             await self._send("capacity", node, codec.encode(record))
@@ -134,6 +134,10 @@ class Stage:
 
         await objects.until(holds, "a bridge of ours leads", 20.0)
         return found[0]
+
+    async def offered(self, node: str) -> int:
+        """Batch millicores that a scheduler may hand out there, in all."""
+        return units_of(await self.client.get(Node, node), NAMES[0])[1]
 
     async def is_right(self) -> bool:
         """Whether every node shows exactly what is desired, in all eight places."""
@@ -180,8 +184,6 @@ class Stage:
         made = await self.client.create(pod)
         bound = await objects.pod_becomes(self.client, made, objects.is_bound, "bound", 30.0)
         await objects.run_pod(self.client, bound)
-        entry = LedgerEntry(node, "kube-scheduler", POD_CPU, POD_MEMORY, pods=(name,))
-        await self._send("ledger", node, codec.encode(entry))
 
     async def _send(self, topic: str, node: str, value: bytes) -> None:
         await self._producer.send(

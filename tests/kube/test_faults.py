@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from streams.dev_broker import DevBroker
+from tests.kube import objects
 from tests.kube.cluster import Cluster
 from tests.kube.fault_stage import FAULTS, Stage, play
 from tests.kube.programs import Programs
@@ -37,3 +38,14 @@ async def test_capacity_is_right_again_after_each_fault(stage: Stage) -> None:
         assert not evicted, fault
     late = {fault: s for fault, s in took_s.items() if s > patient(AGAIN_WITHIN_S)}
     assert not late
+
+
+async def test_without_new_work_a_bridge_offers_what_pods_hold(stage: Stage) -> None:
+    await stage.say(4_000, new_work=False)
+
+    async def closed() -> bool:
+        offered = [await stage.offered(node) for node in stage.nodes]
+        return offered == [500] * 4 + [0] * 8
+
+    await objects.until(closed, "four pods' 500 are offered, and nothing elsewhere")
+    assert not await stage.evicted()
