@@ -21,6 +21,8 @@ _FORM = re.compile(
 
 def whole(quantity: str) -> int:
     """In units: bytes of memory, and the integer of an extended resource. Raises ValueError."""
+    if len(quantity) < 19 and quantity.isascii() and quantity.isdigit():
+        return int(quantity)  # most are: a mirror of nodes reads eight of each
     return _ceiling(_parse(quantity), quantity)
 
 
