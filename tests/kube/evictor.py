@@ -165,30 +165,30 @@ class Log:
                         self.reports.append(codec.decode(EvictionReport, record.value))
 
 
-def shipped_rules(kind: str) -> list[PolicyRule]:
-    """What the manifests let the evictor do, of one kind of role."""
-    objects = list(yaml.safe_load_all((BASE / "evictor.yaml").read_text()))
+def shipped_rules(kind: str, component: str = "evictor") -> list[PolicyRule]:
+    """What the manifests let a component do, of one kind of role."""
+    objects = list(yaml.safe_load_all((BASE / f"{component}.yaml").read_text()))
     (role,) = [one for one in objects if one["kind"] == kind]
     return [PolicyRule(**rule) for rule in role["rules"]]
 
 
 @asynccontextmanager
 async def shipped_rights(
-    cluster: Cluster, client: AsyncClient, namespace: str
+    cluster: Cluster, client: AsyncClient, namespace: str, component: str = "evictor"
 ) -> AsyncIterator[Path]:
-    """A kubeconfig of somebody who has the rights of the shipped manifests, and no other."""
-    group = f"evictors-{namespace}"
+    """A kubeconfig of somebody who has a component's shipped rights, and no other."""
+    group = f"{component}-{namespace}"
     who = Subject(kind="Group", name=group, apiGroup=RBAC)
     meta = ObjectMeta(name=group)
     here = ObjectMeta(name=group, namespace=namespace)
-    await client.create(ClusterRole(metadata=meta, rules=shipped_rules("ClusterRole")))
-    await client.create(Role(metadata=here, rules=shipped_rules("Role")))
+    await client.create(ClusterRole(metadata=meta, rules=shipped_rules("ClusterRole", component)))
+    await client.create(Role(metadata=here, rules=shipped_rules("Role", component)))
     whole = RoleRef(apiGroup=RBAC, kind="ClusterRole", name=group)
     await client.create(ClusterRoleBinding(metadata=meta, roleRef=whole, subjects=[who]))
     own = RoleRef(apiGroup=RBAC, kind="Role", name=group)
     await client.create(RoleBinding(metadata=here, roleRef=own, subjects=[who]))
     try:
-        yield cluster.kubeconfig("evictor", group)
+        yield cluster.kubeconfig(component, group)
     finally:
         await client.delete(ClusterRoleBinding, group)
         await client.delete(ClusterRole, group)

@@ -131,6 +131,11 @@ def is_bound(pod: Pod) -> bool:
     return pod.spec is not None and bool(pod.spec.nodeName)
 
 
+def is_running(pod: Pod) -> bool:
+    """Whether it is bound, and its kubelet says that it runs."""
+    return is_bound(pod) and pod.status is not None and pod.status.phase == "Running"
+
+
 def is_refused(pod: Pod) -> bool:
     """Whether the scheduler has looked at it and found no node."""
     return not is_bound(pod) and bool(why_refused(pod))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Protocol
+from zlib import crc32
 
 from node_agent.actuators.beneath import Parts
 from node_agent.actuators.cpuset import Cpus
@@ -132,5 +133,5 @@ def put_on(obey: Obey, journal: Journal, machine: Machine) -> None:
 
 
 def _number(group: Parts) -> int:
-    """A pod's uid ends with its number, which is used once."""
-    return int(group[-1].rpartition("-")[2])
+    """One of its own for each pod, whose uid is used once."""
+    return crc32(group[-1].encode())
