@@ -101,8 +101,9 @@ def _look(state: PartitionState, view: TickView, key: bytes, lines: list[Line]) 
             lines.append((seat.name, "slo_off", {}))
         return None
     for name, watch in watches.items():
-        if code(name) not in here:
-            watch.taken, watch.rounds = False, 0
+        watch.taken &= code(name) in here
+        if code(name) not in here or not fresh(watch, objectives[name], view.log_ms):
+            watch.rounds = 0
     suffers = [
         name for name in sorted(watches) if broken(watches[name], objectives[name], view.log_ms)
     ]
@@ -127,16 +128,19 @@ def _take(state: PartitionState, places: list[Place], now_ms: int, lines: list[L
         (place.watches[name].beyond_ms, place.seat.name, name): place
         for place in places
         for name in place.suffers
-        if not place.watches[name].taken and _borrowed(state, place.seat)
+        if not place.watches[name].taken
     }
     for first in sorted(new):
         place, (_, node, name) = new[first], first
         watch = place.watches[name]
         most = max(len(state.seats) * place.rule.most_nodes_permille // PERMILLE, 1)
-        if nodes[name] < most:
+        room = nodes[name] < most
+        if (watch.bounded and not room) or not _borrowed(state, place.seat):
+            continue
+        if room:
             nodes[name] += 1
             watch.taken, watch.bounded = True, False
-        elif not watch.bounded:
+        else:
             watch.bounded = True
             if place.key not in state.guards:
                 lines.append((node, "slo_bounded", {"most_nodes": most} | _of(place, name, now_ms)))

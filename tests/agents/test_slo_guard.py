@@ -211,6 +211,14 @@ def test_one_service_cannot_drive_the_whole_partition() -> None:
     assert "slo_breach" in fleet.reasons("n2"), "a place has become free"
 
 
+def test_a_service_that_fell_silent_stirs_nobody() -> None:
+    fleet = Guarded()
+    fleet.second(sli(p99_ms=BAD))
+    assert fleet.world.state.beyond == {b"n0"}
+    fleet.seconds(13)
+    assert fleet.world.state.beyond == set()
+
+
 def test_another_service_has_its_own_bound() -> None:
     nodes = tuple(node(f"n{i}", online(f"api{i}", workload=API)) for i in range(3))
     fleet = Guarded(nodes, RULE.replace("most_nodes_permille: 1000", "most_nodes_permille: 334"))
