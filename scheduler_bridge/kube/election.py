@@ -27,7 +27,8 @@ from scheduler_bridge.kube.errors import KubeConflict, KubeMissing, translated
 log = logging.getLogger("slackwater.bridge")
 LEASE_S = 3
 """Another takes over 3 to 4 s after a crash: capacity is right again within 5."""
-TURNS_A_LEASE = 6
+TURNS_A_LEASE = 10
+LEAST_SLEEP_S = 0.02
 
 
 def boot_ms() -> int:
@@ -67,6 +68,7 @@ class Election:
         self._leads_until_ms = 0
         self._seen = ("", "")
         self._seen_ms = 0
+        self._lapses_ms = 0
         self._said = False
         self.holder = ""
         self.terms = 0
@@ -97,7 +99,10 @@ class Election:
                 except OSError as error:  # also the TimeoutError
                     log.debug("lease %s/%s: %s", self._namespace, self._name, error)
                 self._tell()
-                await asyncio.sleep(turn_s)
+                # A candidate looks again the moment that the lease it saw has lapsed.
+                lapses_s = (self._lapses_ms - self._clock()) / 1000
+                wait_s = min(turn_s, lapses_s) if lapses_s > 0 else turn_s
+                await asyncio.sleep(max(LEAST_SLEEP_S, wait_s))
         finally:
             await self._release()
 
@@ -126,7 +131,8 @@ class Election:
         if self.holder in {"", self._own}:
             return True
         lease_ms = max(1, spec.leaseDurationSeconds or self._lease_s) * 1000
-        return self._clock() - self._seen_ms >= lease_ms
+        self._lapses_ms = self._seen_ms + lease_ms
+        return self._clock() >= self._lapses_ms
 
     async def _get(self) -> Lease | None:
         try:
