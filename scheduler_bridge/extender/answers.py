@@ -54,7 +54,11 @@ class Answers:
 
     @property
     def routes(self) -> dict[str, Handler]:
-        return {"/filter": self.filter, "/prioritize": self.prioritize, "/bind": self.bind}
+        """By path; `/bind` only where we are to bind."""
+        found: dict[str, Handler] = {"/filter": self.filter, "/prioritize": self.prioritize}
+        if self._settings.binds:
+            found["/bind"] = self.bind
+        return found
 
     async def filter(self, body: bytes) -> bytes:
         """Which candidates pass, and why the others do not."""

@@ -57,6 +57,9 @@ def run(
     client_name: Annotated[
         list[str] | None, typer.Option(help="Common name of a client that may ask; again for more.")
     ] = None,
+    bind: Annotated[
+        bool, typer.Option(help="Answer /bind too, for schedulers with bindVerb.")
+    ] = True,
     timeout_s: Annotated[float, typer.Option(help="Longest time to an answer.")] = 5.0,
     leave_s: Annotated[float, typer.Option(help="Not ready, still answering, before the end.")] = 0,
     scheduler: Annotated[
@@ -87,6 +90,7 @@ def run(
             ),
             resources=Resources(cpu_name, memory_name, mid_cpu_name, mid_memory_name),
             scheduler=scheduler,
+            binds=bind,
             annotating=Annotating(writes_per_s=annotations_per_s) if annotate else None,
         )
     except ValueError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from scheduler_bridge.http import HttpSettings
 from scheduler_bridge.settings import CPU_NAME, MEMORY_NAME, MID_CPU_NAME, MID_MEMORY_NAME
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 SCORE_ANNOTATION = "slackwater.io/load-score"
 
 
@@ -67,12 +68,19 @@ class ExtenderSettings:
     resources: Resources = field(default_factory=Resources)
     scheduler: str = "kubernetes"
     annotating: Annotating | None = None
+    binds: bool = True  # whether `/bind` is answered at all
     stale_capacity_ms: int = 900_000
     unsure_ms: int = 30_000
     poll_ms: int = 100
     retry_max_s: float = 10.0
 
     def __post_init__(self) -> None:
+        known = self.http.tls is not None and self.http.tls.client_ca is not None
+        if self.binds and not known and self.http.host not in LOOPBACK:
+            raise ValueError(
+                f"on {self.http.host} anyone could have pods bound: ask clients for certificates "
+                "(--client-ca), listen on 127.0.0.1, or bind nothing (--no-bind)"
+            )
         for name, least, most in (
             ("unsure_ms", 1000, 600_000), ("stale_capacity_ms", 1000, 86_400_000),
             ("poll_ms", 10, 5000),

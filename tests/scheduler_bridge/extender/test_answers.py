@@ -138,6 +138,14 @@ async def test_bad_questions_are_told_what_is_wrong(asked: Any, said: str) -> No
         assert said in answer["error"]
 
 
+async def test_who_is_not_to_bind_has_no_such_path() -> None:
+    settings = ExtenderSettings("none:1", binds=False)
+    fleet, metrics = World().fleet, Metrics(EXTENDER_TABLE)
+    bindings = Bindings(fleet, {}, Script(), lambda: NOW_MS, 900_000, 30_000)
+    answers = Answers(fleet, bindings, settings, metrics, lambda: "", lambda: NOW_MS)
+    assert list(answers.routes) == ["/filter", "/prioritize"]
+
+
 async def test_many_at_once_are_answered_each_its_own() -> None:
     async with serving() as given:
         names = ["cool", "hot", "full"]

@@ -9,14 +9,31 @@ import asyncio
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scheduler_bridge.extender.bindings import Bindings
 from scheduler_bridge.extender.pods import PodRow
 from scheduler_bridge.extender.wire import Binding
-from scheduler_bridge.kube.errors import KubeBusy, KubeConflict, KubeError, KubeUnreachable
+from scheduler_bridge.kube.errors import (
+    KubeBusy,
+    KubeConflict,
+    KubeError,
+    KubeRefused,
+    KubeUnreachable,
+)
 from tests.scheduler_bridge.extender.world import NOW_MS, World, batch, capacity, row
 
 UNSURE_MS = 30_000
+ENDS: dict[str, tuple[KubeError | None, bool]] = {
+    "bound": (None, True),
+    "refused": (KubeRefused("bind: 403"), False),
+    "conflict": (KubeConflict("bind: 409"), False),
+    "lost, bound": (KubeUnreachable("bind: no answer"), True),
+    "lost, not bound": (KubeUnreachable("bind: no answer"), False),
+    "busy": (KubeBusy("bind: 503"), False),
+}
+"""What a call of bind ends in: the error, and whether it took effect."""
 
 
 class Script:
@@ -34,8 +51,10 @@ class Script:
     async def bind(self, asked: Binding) -> None:
         self.calls += 1
         await self.go_on.wait()
+        pod = self.pods[asked.name]
+        if pod.node:
+            raise KubeConflict(f"bind: 409, it is on {pod.node}")
         if self.takes_effect:
-            pod = self.pods[asked.name]
             self.pods[asked.name] = msgspec.structs.replace(pod, node=asked.node)
         if self.error is not None:
             raise self.error
@@ -173,3 +192,57 @@ async def test_an_end_waits_for_what_is_under_way(stage: Stage) -> None:
     stage.api.go_on.set()
     await settled
     assert await asked == ""
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from(("one", "two", "three")), min_size=1, max_size=3),
+        st.sampled_from(("n", "m")),
+        st.sampled_from(sorted(ENDS)),
+        st.booleans(),  # whether pods can be read
+        st.booleans(),  # whether the mirror has seen what was bound
+        st.integers(0, 40_000),  # ms that pass
+    ),
+    max_size=12,
+)
+
+
+def check(stage: Stage, end: bool) -> None:
+    """At every moment: bound <= taken <= offered; in the end what is taken is what is bound."""
+    for node in ("n", "m"):
+        rows = stage.world.fleet.rows_of([node])
+        taken = int(stage.world.fleet.take("taken", rows)[0, 0])
+        bound = sum(pod.borrows[0] for pod in stage.api.pods.values() if pod.node == node)
+        assert bound <= taken <= 3_000
+        assert not end or taken == bound
+
+
+@given(STEPS)
+async def test_whatever_fails_what_is_bound_is_counted_and_nothing_is_lent_twice(
+    steps: list[tuple[list[str], str, str, bool, bool, int]],
+) -> None:
+    stage = Stage()
+    stage.api.pods["three"] = row("three", asks=batch(1_000))
+    for names, node, end, readable, seen, passed_ms in steps:
+        stage.api.error, stage.api.takes_effect = ENDS[end]
+        stage.api.reads_fail = not readable
+        await asyncio.gather(*(stage.bind(name, node) for name in names))
+        check(stage, end=False)
+        if seen:
+            see_all(stage)
+        stage.now_ms += passed_ms
+        await stage.bindings.sweep()
+        check(stage, end=False)
+    stage.api.reads_fail = False
+    see_all(stage)
+    stage.now_ms += UNSURE_MS
+    await stage.bindings.sweep()
+    check(stage, end=True)
+
+
+def see_all(stage: Stage) -> None:
+    """The mirror shows the pods as they are."""
+    for pod in stage.api.pods.values():
+        stage.mirror[pod.key] = pod
+        if pod.holds:
+            stage.world.fleet.put(pod, stage.now_ms, seen=True)

@@ -12,7 +12,10 @@ from scheduler_bridge.extender import nodes, pods
 from scheduler_bridge.extender.nodes import RAW_ALLOCATABLE, THRESHOLDS_ANNOTATION
 from scheduler_bridge.extender.pods import FACTORS_ANNOTATION, PodRow
 from scheduler_bridge.extender.settings import Annotating, ExtenderSettings, Resources
+from scheduler_bridge.http import HttpSettings
 from tests.scheduler_bridge.extender.world import NAMES, batch, document, node_document, row
+
+OPEN = HttpSettings(host="0.0.0.0")
 
 
 def read(spec: dict[str, Any], **more: Any) -> PodRow:
@@ -120,9 +123,14 @@ def test_the_true_size_of_an_amplified_node() -> None:
         (Annotating, {"writes_per_s": 0}, "writes_per_s is 0; allowed: 1 to 1000"),
         (Annotating, {"change": 101}, "change is 101; allowed: 1 to 100"),
         (ExtenderSettings, {"brokers": "b:1", "unsure_ms": 1}, "unsure_ms is 1; allowed: 1000"),
+        (ExtenderSettings, {"brokers": "b:1", "http": OPEN}, "anyone could have pods bound"),
         (Resources, {"batch_cpu": "cpu"}, "each must be another"),
     ],
 )
 def test_bad_settings_are_refused(kind: Any, given: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         kind(**given)
+
+
+def test_open_to_all_nothing_is_bound() -> None:
+    assert not ExtenderSettings("b:1", http=OPEN, binds=False).binds
