@@ -63,7 +63,7 @@ def of_others(
         name = one.get("name")
         if one.get("priority") != BATCH or name in ours:
             continue
-        if not NAME.fullmatch(str(name)):
+        if not NAME.fullmatch(name if isinstance(name, str) else ""):
             raise ValueError(f"{ALLOCATIONS}: an allocator's name is {name!r:.80}")
         resources = one.get("resources")
         if not isinstance(resources, dict):
