@@ -11,10 +11,13 @@ NOTHING = Amount(0, 0)
 
 def total(amounts: Iterable[Amount]) -> Amount:
     """The sum; `NOTHING` of none."""
-    found = NOTHING
-    for amount in amounts:
-        found = each(int.__add__, found, amount)
-    return found
+    cpu_milli = memory_bytes = mid_cpu_milli = mid_memory_bytes = 0
+    for one in amounts:
+        cpu_milli += one.cpu_milli
+        memory_bytes += one.memory_bytes
+        mid_cpu_milli += one.mid_cpu_milli
+        mid_memory_bytes += one.mid_memory_bytes
+    return Amount(cpu_milli, memory_bytes, mid_cpu_milli, mid_memory_bytes)
 
 
 def less(one: Amount, other: Amount) -> Amount:

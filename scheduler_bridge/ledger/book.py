@@ -62,6 +62,8 @@ class NodeBook:
     held: dict[str, Held] = field(default_factory=dict)
     claims: dict[Slot, Claim] = field(default_factory=dict)
     grants: dict[Slot, LedgerGrant] = field(default_factory=dict)
+    revision: int = 0
+    """Grows with every record that was folded."""
 
     def schedulers(self) -> list[str]:
         """Who holds or was answered something, by name."""
@@ -143,6 +145,7 @@ class Book:
         node = self.nodes.get(whose.node)
         if node is None:
             node = NodeBook()
+        node.revision += 1
         if kind is LedgerEntry:
             fate = _entry(node, whose.scheduler, record)
             self._lent[whose.node] = node.allocated()

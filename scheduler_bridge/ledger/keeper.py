@@ -14,6 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from aiokafka.errors import KafkaError
 
@@ -32,6 +33,7 @@ TURN_S = 0.05
 REST = 3  # times as long as a turn took
 AT_ONCE = 100  # nodes looked at and written before others on the loop have their turn
 REIGN_AGAIN_S = 2.0
+NEVER = 2**63
 
 
 class LedgerTaken(RuntimeError):
@@ -62,12 +64,14 @@ class Keeper:
         self._leads = leads
         self._stale_ms = stale_ms
         self._turned = False
+        self._quiet: dict[str, Any] = {}
+        """By node what was seen when nothing was to be written: the same again asks for nothing."""
         self._begun = 0
         self._name = own
         self._written: dict[str, int] = {}
         self._known: set[str] = set()
-        self._reigned: set[int] = set()
-        self._asked_s: dict[int, float] = {}
+        self._asked: dict[int, tuple[int, float]] = {}
+        """By partition the epoch that we asked for, and when."""
         self._parts: dict[str, dict[str, Desired]] = {one.system.name: {} for one in borrowers}
 
     async def run(self) -> None:
@@ -122,6 +126,7 @@ class Keeper:
         if not self._ready() or (self._leads is not None and not self._leads()):
             self._turned = False
             self._known.clear()
+            self._quiet.clear()
             return
         await self._take_over()
         now_ms = self._view.now_ms(_mono_ms())
@@ -138,12 +143,14 @@ class Keeper:
             await asyncio.sleep(0)
         self._known.intersection_update(nodes)
         self._turned = self._turned or self.reigns
+        if len(self._quiet) > 2 * len(nodes):
+            self._quiet.clear()
 
     def _begin(self) -> None:
         """Under a new name, so that what of the old one may still reach the log is void there."""
         self._begun += 1
         self._name = f"{self._own}.{self._begun}"
-        self._reigned.clear()
+        self._asked.clear()
         self._written.clear()
 
     def _read_back(self, node: str, partition: int) -> bool:
@@ -163,37 +170,37 @@ class Keeper:
         now_s = time.monotonic()
         for partition in range(self._out.partitions):
             if self._reigns(partition):
-                self._reigned.add(partition)
                 continue
-            if self._leads is None and partition in self._reigned:
+            epoch = self._view.book.epoch(partition)
+            asked, asked_s = self._asked.get(partition, (NEVER, 0.0))
+            if self._leads is None and epoch >= asked:
                 raise LedgerTaken(
                     f"bridge {self._view.book.reigns[partition].bridge} took the ledger over; "
                     "run one bridge, or several that elect one by Lease"
                 )
-            if now_s - self._asked_s.get(partition, -REIGN_AGAIN_S) >= REIGN_AGAIN_S:
-                self._asked_s[partition] = now_s
-                epoch = self._view.book.epoch(partition) + 1
-                await self._out.reign(partition, LedgerReign(epoch, self._name))
+            if epoch >= asked or asked == NEVER or now_s - asked_s >= REIGN_AGAIN_S:
+                self._asked[partition] = (epoch + 1, now_s)
+                await self._out.reign(partition, LedgerReign(epoch + 1, self._name))
 
     def _of_node(self, node: str, partition: int, here: Sequence[str], now_ms: int) -> Records:
         """Everything that is to be written of one node; what is to be shown is told on the way."""
-        book = self._view.book
-        mono_ms = _mono_ms()
+        log_ = self._view.book
+        book, mono_ms = log_.of(node), _mono_ms()
         seen = {one.system.name: one.seen(node, mono_ms) for one in self._borrowers}
         want = self._view.desired.get(node)
         held: dict[str, Held] = {}
         for one in self._borrowers:
             held.update(one.held_on(node))
+        lendable = self._lendable(want, now_ms)
+        displaced = [slot for name, slot in log_.displaced if name == node]
+        epoch = log_.epoch(partition)
+        given = (book.revision, epoch, want, lendable, seen, held, here)
+        if self._quiet.get(node) == given:
+            return []
+        systems = [one.system for one in self._borrowers]
         turn = of_node(
-            Node(
-                node, book.of(node), book.epoch(partition),
-                self._lendable(want, now_ms),
-                [one.system for one in self._borrowers], seen, held,
-                [slot for name, slot in book.displaced if name == node],
-                here,
-            ),
-            now_ms,
-        )  # fmt: skip
+            Node(node, book, epoch, lendable, systems, seen, held, displaced, here), now_ms
+        )
         for one in self._borrowers:
             parts, amount = self._parts[one.system.name], turn.tell.get(one.system.name)
             if amount is None or want is None:
@@ -203,6 +210,10 @@ class Keeper:
                 one.wants(node, amount)
         if not turn.records and all(one.sure for one in seen.values()):
             self._known.add(node)  # the log says what its systems hold
+        if turn.records or displaced or book.claims:  # claims run out by time alone
+            self._quiet.pop(node, None)
+        else:
+            self._quiet[node] = given
         return turn.records
 
     def _lendable(self, want: Desired | None, now_ms: int) -> Lendable | None:

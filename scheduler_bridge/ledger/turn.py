@@ -53,8 +53,12 @@ class Turn:
 def of_node(node: Node, now_ms: int) -> Turn:
     """The next step; doing it and calling again, with nothing else changed, ends at none."""
     records = _entries(node) + _restated(node)
+    shared = node.lendable is not None and is_shared(node)
+    if not shared and not node.book.claims:
+        return Turn(records)
     names = [system.name for system in node.systems]
-    book = as_seen(node.book, node.seen)
+    known = as_held(node.book, node.held)
+    book = as_seen(known, node.seen)
     could = node.lendable
     if could is not None and not all(one.sure for one in node.seen.values()):
         could = replace(could, new_work=False)
@@ -62,9 +66,9 @@ def of_node(node: Node, now_ms: int) -> Turn:
     for one in said.said:
         records.append((ledger.grant_key(one.node, one.scheduler, one.claim), one))
     records += [(key, None) for key in left_over(node.book, node.name, now_ms)]
-    if node.lendable is None or not is_shared(node):
+    if not shared or node.lendable is None:
         return Turn(records)
-    book = NodeBook(node.book.held, node.book.claims, dict(node.book.grants))
+    book = NodeBook(known.held, known.claims, dict(known.grants))
     book.grants.update((Slot(one.scheduler, one.claim), one) for one in said.said)
     found = moves(book, node.lendable, node.systems, node.seen, now_ms, said.wanted)
     for name, move in found.items():
@@ -82,6 +86,12 @@ def is_shared(node: Node) -> bool:
     others = {*book.schedulers(), *(slot.scheduler for slot in book.claims)} - names
     led = any(system.led and system.name in node.here for system in node.systems)
     return led or bool(others) or any(slot.claim == SHARE for slot in book.grants)
+
+
+def as_held(book: NodeBook, held: Mapping[str, Held]) -> NodeBook:
+    """The book, with what is held by now where that is more than the log says yet."""
+    more = {name: Held(larger(one.amount, book.holds(name))) for name, one in held.items()}
+    return NodeBook({**book.held, **more}, book.claims, book.grants)
 
 
 def as_seen(book: NodeBook, seen: Mapping[str, Seen]) -> NodeBook:

@@ -36,10 +36,11 @@ class Borrower:
     shows: Amount = NOTHING
     nodes: frozenset[str] = frozenset({NODE})
     told: list[Amount] = field(default_factory=list)
+    third: dict[str, Held] = field(default_factory=dict)
 
     def held_on(self, node: str) -> dict[str, Held]:
         assert node == NODE
-        return {self.system.name: Held(NOTHING)}
+        return {self.system.name: Held(NOTHING), **self.third}
 
     def seen(self, node: str, mono_ms: int) -> Seen:
         assert node == NODE
@@ -138,3 +139,16 @@ async def test_of_two_that_ask_at_once_the_first_on_the_log_reigns(desk: Desk) -
     await desk.read()
     assert desk.view.book.reigns[HOME] == LedgerReign(1, "first")
     assert not desk.keeper.reigns
+    with pytest.raises(LedgerTaken, match="first"):
+        await desk.keeper.turn()
+
+
+async def test_what_is_held_counts_before_the_log_says_it(desk: Desk) -> None:
+    desk.kube.third = {"spark": Held(Amount(3000, 0))}
+    await desk.reign()
+    for _ in range(6):
+        await desk.keeper.turn()
+        await desk.read()
+    shares = desk.share("kubernetes").cpu_milli + desk.share("yarn").cpu_milli
+    assert shares == 5000
+    assert check(await desk.topics.ledger()).over == []
