@@ -81,18 +81,14 @@ def run(
             brokers=check_brokers(brokers),
             prefix=prefix,
             http=HttpSettings(
-                host=host,
-                port=port,
-                tls=_tls(certificate, key, client_ca),
-                client_names=frozenset(client_name or ()),
-                timeout_s=timeout_s,
-                leave_s=leave_s,
+                host, port, _tls(certificate, key, client_ca), frozenset(client_name or ()),
+                timeout_s=timeout_s, leave_s=leave_s,
             ),
             resources=Resources(cpu_name, memory_name, mid_cpu_name, mid_memory_name),
             scheduler=scheduler,
             binds=bind,
             annotating=Annotating(writes_per_s=annotations_per_s) if annotate else None,
-        )
+        )  # fmt: skip
     except ValueError as error:
         raise _refused(error) from None
     uvloop.run(_run(settings, partial(connect, kubeconfig, context)))

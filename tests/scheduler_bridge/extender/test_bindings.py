@@ -9,7 +9,7 @@ import asyncio
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler_bridge.extender.bindings import Bindings
@@ -217,6 +217,7 @@ def check(stage: Stage, end: bool) -> None:
         assert not end or taken == bound
 
 
+@settings(max_examples=60, deadline=None)
 @given(STEPS)
 async def test_whatever_fails_what_is_bound_is_counted_and_nothing_is_lent_twice(
     steps: list[tuple[list[str], str, str, bool, bool, int]],

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.placement import borrow_filter, load_filter
@@ -305,6 +305,7 @@ def played(steps: list[tuple[str, int, int, int]], refreshing: bool) -> Fleet:
     return world.fleet
 
 
+@settings(max_examples=40, deadline=None)
 @given(STEPS)
 def test_what_is_worked_out_step_by_step_is_what_is_worked_out_at_once(
     steps: list[tuple[str, int, int, int]],
