@@ -39,7 +39,11 @@ class Api(Protocol):
 
 
 class Executor:
-    """``pods``: the mirror, by uid; ``say`` publishes; ``may_delete``: policy, by node."""
+    """``pods``: the mirror, by uid; ``say`` publishes; ``may_delete``: policy, by node.
+
+    ``here``: whether a node is one of this API server's; of others nothing is asked or said, for
+    an installation may have several clusters, each with an evictor of its own.
+    """
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class Executor:
         pods: Mapping[str, LivePod],
         say: Callable[[EvictionReport], None],
         leads: Callable[[], bool],
+        here: Callable[[str], bool],
         may_delete: Callable[[str], bool],
         *,
         per_s: int = 10,
@@ -56,9 +61,10 @@ class Executor:
     ) -> None:
         self.queue, self.budget = queue, budget
         self._api, self._pods, self._say = api, pods, say
-        self._leads, self._may_delete = leads, may_delete
+        self._leads, self._here, self._may_delete = leads, here, may_delete
         self._throttle = Throttler(rate_limit=per_s, period=1.0)
         self._dry_run = dry_run
+        self._away_until_ms = 0  # the API server did not answer: nobody else is asked for so long
         self._missed: dict[str, int] = {}  # uid -> since when the mirror does not show it
 
     async def turn(self, now: Callable[[], int]) -> int:
@@ -70,9 +76,10 @@ class Executor:
             self._close(late, now(), "expired", reason, self._pods.get(late.request.uid))
         calls = 0
         for pending in self.queue.due(now()):
-            if not self._leads():
+            if not self._leads() or now() < self._away_until_ms:
                 break
-            if self.queue.pending.get(pending.request.uid) is pending:
+            known = self.queue.pending.get(pending.request.uid) is pending
+            if known and self._here(pending.request.node):
                 calls += await self._serve(pending, now)
         self.queue.forget(now())
         return calls
@@ -95,7 +102,9 @@ class Executor:
                 pod = await self._api.look(known.namespace, known.name)
             except KubeError as error:
                 log.warning("%s", error)
-                self._wait(pending, now(), "api_away", WAIT_S["api_away"] * 1000, known)
+                wait_ms = WAIT_S["api_away"] * 1000
+                self._away_until_ms = now() + wait_ms
+                self._wait(pending, now(), "api_away", wait_ms, known)
                 return False
             chosen = self._chosen(pending, pod, known, now())
             if pod is None or chosen is None or not self._leads():
@@ -169,7 +178,8 @@ class Executor:
         assert outcome in LAST_WORDS
         self._missed.pop(pending.request.uid, None)
         self.queue.close(pending.request.key, now_ms)
-        self._report(pending, outcome, reason, pod)
+        if self._here(pending.request.node):
+            self._report(pending, outcome, reason, pod)
 
     def _report(
         self, pending: Pending, outcome: EvictionOutcome, reason: str, pod: LivePod | None

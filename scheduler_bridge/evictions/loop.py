@@ -82,6 +82,7 @@ class Evictor:
             self.pods,
             self._say,
             lambda: self.election.leads,
+            lambda node: node in self._nodes.objects,
             lambda node: self.facts.deletes(self._nodes.objects.get(node)),
             per_s=settings.per_s,
             dry_run=settings.dry_run,

@@ -93,6 +93,7 @@ async def test_s6_refused_and_gone_are_said_with_the_reason(
     elsewhere = await best_effort(client, namespace, "elsewhere", node=await nodes.join())
     async with running(cluster, log, namespace, limits=WIDE):
         every = (online, spared, gone, elsewhere)
+        await log.hand_over("of-another-cluster", "stranger")
         await log.hand_over(node, *(uid(pod) for pod in every))
         await log.raw("acks", node, b"{no json")
         await log.raw("acks", node, b'{"decider": "evict_cpu"')
@@ -104,6 +105,7 @@ async def test_s6_refused_and_gone_are_said_with_the_reason(
         ]  # fmt: skip
         await log.until(lambda: bool(log.letters), "a dead letter")
         assert [letter.reason for letter in log.letters] == ["broken_json"]
+        assert not log.of("stranger"), "that is another evictor's"
     for pod in (online, spared, again, elsewhere):
         assert not await is_going(client, pod)
 
