@@ -219,8 +219,14 @@ async def test_a_pod_goes_to_the_less_loaded_and_never_to_the_overloaded(given: 
     hot, warm, cool = [
         await given.join(f"{name}-{given.namespace}", used) for name, used in USED.items()
     ]
+    await given.producer.send_and_wait(
+        full_name(given.prefix, "reservations"), b"{", key=b"n", headers=codec.JSON_HEADERS
+    )
     async with answering(given) as extender:
         await heard(extender, hot, warm, cool)
+        counted = extender.metrics.registry.get_sample_value
+        bad = {"topic": "reservations", "fate": "bad"}
+        assert counted("slackwater_bridge_extender_records_total", bad) == 1, "it harms itself only"
         asks = {"cpu": "400m", "memory": "64Mi"}
         for i in range(3):
             assert await bound_to(given, await given.place(f"any-{i}", asks)) == cool

@@ -102,7 +102,7 @@ async def test_the_last_slice_goes_once(stage: Stage) -> None:
     assert (stage.taken, stage.api.calls) == (2_000, 1)
 
 
-async def test_asked_again_while_it_runs_it_runs_once(stage: Stage) -> None:
+async def test_r4_asked_again_while_it_runs_it_runs_once(stage: Stage) -> None:
     stage.api.go_on.clear()
     asked = [asyncio.create_task(stage.bind("one")) for _ in range(3)]
     await asyncio.sleep(0)

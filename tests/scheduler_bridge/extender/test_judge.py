@@ -96,7 +96,7 @@ def test_the_less_loaded_is_the_better_on_the_schedulers_scale() -> None:
         ({"expire_after_ms": 0}, "fits", 1000),
     ],
 )
-def test_stale_nodes_go_by_policy(rule: dict[str, Any], verdict: str, keeps: int) -> None:
+def test_r3_stale_nodes_go_by_policy(rule: dict[str, Any], verdict: str, keeps: int) -> None:
     world = World(policy(**rule))
     world.join("fresh", "stale")
     world.hear(reservation("fresh", 1000), reservation("stale", 1000, at_ms=STALE_MS))

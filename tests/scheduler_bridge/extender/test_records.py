@@ -89,7 +89,7 @@ def test_a_canary_places_by_what_holds_elsewhere() -> None:
         ("policies", b"default", lambda: policy_record("nonsense: 1"), "bad_policy"),
     ],
 )
-def test_a_bad_record_says_why_and_changes_nothing(
+def test_r8_a_bad_record_says_why_and_changes_nothing(
     topic: str, key: bytes | None, raw: Callable[[], bytes], reason: str
 ) -> None:
     world = World()
