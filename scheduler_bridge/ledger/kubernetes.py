@@ -25,6 +25,7 @@ from scheduler_bridge.ledger.systems import Steady
 from scheduler_bridge.reconcile import Amount, Observed
 
 log = logging.getLogger("slackwater.bridge")
+SILENT_S = 90.0  # a watch in good health has said something by then, be it a bookmark
 
 
 class KubernetesSystem:
@@ -62,7 +63,7 @@ class KubernetesSystem:
 
     @property
     def sure(self) -> bool:
-        return self._pods.synced and self.notes.synced
+        return self.notes.synced and self._pods.age_s < SILENT_S
 
     def held_on(self, node: str) -> Mapping[str, Held]:
         if not self.sure:

@@ -3,7 +3,8 @@
 A real API server, scheduler and topic, the ResourceManager's stand-in; needs `make kube`. Then ten
 containers and ten machines die without a release, one after the other. Goals: at no offset of the
 ledger was a slice granted that was not there, at no look did more run on a node than there was, and
-each slice is back within 10 s, once. ``--asks N`` for fewer.
+each slice is back within 10 s, once. Then the bridge is killed 20 times while YARN and a
+claimant ask. ``--asks N`` for fewer.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tests.kube.cluster import Cluster
 from tests.kube.two_schedulers import LENDABLE, Asking, Found, compete
 from tests.scheduler_bridge.ledger.checker import check
 from tests.scheduler_bridge.ledger.stage import GIB, Topics, bridge_of, until
+from tests.scheduler_bridge.ledger.test_killed import die as die_often
 from tests.scheduler_bridge.test_bridge_broker import make_topics
 from tests.scheduler_bridge.yarn_server import YarnServer
 
@@ -36,6 +38,7 @@ NODES = 3
 PAUSE_S = 0.06
 DEATHS = 10
 BACK_WITHIN_S = 10.0
+KILLS = 20
 
 
 async def two_schedulers(broker: DevBroker, cluster: Cluster, asks: int) -> Found:
@@ -118,6 +121,9 @@ def main(asks: int = 1000) -> None:
         say(f"{DEATHS} containers and {DEATHS} machines die ...")
         died = asyncio.run(deaths(broker, folder))
         say(f"  {died}")
+        say(f"the bridge dies {KILLS} times ...")
+        killed = asyncio.run(die_often(broker.bootstrap, f"b{uuid.uuid4().hex[:8]}.", KILLS))
+        say(f"  {killed}")
     verdict = found.verdict
     figures = {
         "asked": found.asked,
@@ -142,6 +148,8 @@ def main(asks: int = 1000) -> None:
                 Goal("started_by_the_lesser", min(found.started.values()), asks / 20, "at_least"),
                 Goal("container_back_s", died["container_back_most_s"], BACK_WITHIN_S),
                 Goal("machine_back_s", died["machine_back_most_s"], BACK_WITHIN_S),
+                Goal("over_lent_offsets_killed", len(killed.over), 0),
+                Goal("grants_killed", killed.grants, KILLS, "at_least"),
                 Goal("releases_a_machine", died["releases_a_machine"], 1),
             ],
         )

@@ -10,7 +10,7 @@ from scheduler_bridge.ledger.amounts import total, within
 from scheduler_bridge.ledger.book import Book
 from scheduler_bridge.reconcile import Amount
 from streams.dev_broker import DevBroker
-from tests.scheduler_bridge.ledger.checker import check
+from tests.scheduler_bridge.ledger.checker import Verdict, check
 from tests.scheduler_bridge.ledger.stage import GIB, Topics
 from tests.scheduler_bridge.test_bridge_broker import make_topics
 from tests.scheduler_bridge.yarn_server import YarnServer
@@ -45,13 +45,21 @@ async def ask(topics: Topics, yarn: YarnServer, dice: Random) -> None:
 
 
 async def test_no_death_of_the_bridge_lends_a_slice_twice(broker: DevBroker, prefix: str) -> None:
+    verdict = await die(broker.bootstrap, prefix, KILLS)
+    assert verdict.over == []
+    assert verdict.grants > KILLS
+    assert max(verdict.most_cpu_milli.values()) <= LENDABLE.cpu_milli
+
+
+async def die(bootstrap: str, prefix: str, kills: int) -> Verdict:
+    """Kill it so often, each time after a few updates of YARN; what the whole topic says then."""
     dice = Random(3)
-    await make_topics(broker.bootstrap, prefix)
-    async with YarnServer() as yarn, Topics(broker.bootstrap, prefix) as topics:
+    await make_topics(bootstrap, prefix)
+    async with YarnServer() as yarn, Topics(bootstrap, prefix) as topics:
         for node in NODES:
             yarn.join(node)
             await topics.capacity(node, LENDABLE)
-        for _ in range(KILLS):
+        for _ in range(kills):
             process = await bridge_of(topics, yarn)
             try:
                 told = len(yarn.updates) + dice.randrange(2, 6)
@@ -66,12 +74,8 @@ async def test_no_death_of_the_bridge_lends_a_slice_twice(broker: DevBroker, pre
                 memory_mb, cores = yarn.managers[node].total
                 shown = Amount(cores * 1000, memory_mb << 20)
                 assert within(await shown_and_granted(topics, node, shown), LENDABLE)
-        said = await topics.ledger()
-    verdict = check(said)
-    assert verdict.over == []
-    assert verdict.grants > KILLS
-    assert max(verdict.most_cpu_milli.values()) <= LENDABLE.cpu_milli
-    assert any(manager.started for manager in yarn.managers.values())
+        assert any(manager.started for manager in yarn.managers.values())
+        return check(await topics.ledger())
 
 
 async def shown_and_granted(topics: Topics, node: str, shown: Amount) -> Amount:
