@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from scheduler_bridge.admission.gang import Member, Membership, decide, gated, membership
@@ -65,6 +65,7 @@ def test_a_gang_is_rejected_when_its_first_member_has_waited_too_long() -> None:
     assert acts(whole, room(9), 99_000) == {"g": "release"}, "whole and with room: it goes at once"
 
 
+@settings(deadline=None)
 @given(
     some.lists(some.tuples(some.integers(1, 4), some.sampled_from("abc")), min_size=1, max_size=9),
     some.lists(some.integers(0, 6), max_size=4),

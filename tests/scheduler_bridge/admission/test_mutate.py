@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from scheduler_bridge.admission import profile
@@ -53,12 +53,14 @@ def rules_with(priority: str) -> Rules:
     return parse(PLAIN.replace("PRIORITY", priority), "rules.yaml")
 
 
+@settings(deadline=None)
 @given(json_values, json_values)
 def test_a_patch_makes_the_one_of_the_other(before: Any, wanted: Any) -> None:
     assert patched(before, difference(before, wanted)) == wanted
     assert difference(wanted, wanted) == []
 
 
+@settings(deadline=None)
 @given(amounts, amounts, amounts, some.sampled_from(["low", "mid", "free"]))
 def test_what_a_first_call_made_a_second_leaves_as_it_is(
     requests: dict[str, str], limits: dict[str, str], init: dict[str, str], priority: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from agents.placement.quota_tree import Quota, refresh
@@ -44,6 +44,7 @@ def book(*entries: Entry) -> QuotaBook:
     return made
 
 
+@settings(deadline=None)
 @given(
     some.lists(some.tuples(some.sampled_from(["red", "blue"]), some.integers(0, 60)), max_size=8),
     some.sampled_from(["red", "blue"]),
@@ -82,6 +83,7 @@ def test_shares_are_those_of_the_law_for_what_is_used(
     assert bool(said) == (not fits or below + asks > expected["all"].runtime[B])
 
 
+@settings(deadline=None)
 @given(some.data())
 def test_quotas_beside_the_way_stand_for_all_below_them(data: some.DataObject) -> None:
     names = ["a", "b", "a1", "a2", "b1", "b2", "b1x", "b1y"]
@@ -163,6 +165,7 @@ def test_what_was_let_in_counts_until_it_is_seen_or_surely_failed() -> None:
     assert not any((*counted.of("red").used.values(), *counted.lent.values()))
 
 
+@settings(deadline=None)
 @given(some.lists(some.tuples(
     some.sampled_from(["see", "let_in", "gone", "expire"]), some.sampled_from("abc"),
     some.integers(0, 9), some.sampled_from(["batch", "free", "mid"])), max_size=30))  # fmt: skip
