@@ -58,7 +58,8 @@ class Cluster:
         self.nodes = Mirror(kube, RawNode, _keep_node)
         self.namespaces = Mirror(kube, Namespace, _keep_namespace)
         self.classes = Mirror(kube, PriorityClass, _keep_class)
-        self._total: dict[str, int] | None = None
+        self.total: dict[str, int] = {}
+        """What all nodes together may give, by resource."""
         self.nodes.listen(self._node_changed)
 
     async def run(self) -> None:
@@ -81,16 +82,6 @@ class Cluster:
         return max(mirror.age_s for mirror in self.mirrors)
 
     @property
-    def total(self) -> Mapping[str, int]:
-        """What all nodes together may give, by resource."""
-        if self._total is None:
-            self._total = {}
-            for node in self.nodes.objects.values():
-                for resource, amount in node.allocatable.items():
-                    self._total[resource] = self._total.get(resource, 0) + amount
-        return self._total
-
-    @property
     def priorities(self) -> Mapping[str, Priority]:
         return self.classes.objects
 
@@ -111,8 +102,10 @@ class Cluster:
         return self.pods, self.nodes, self.namespaces, self.classes
 
     def _node_changed(self, _key: str, before: NodeView | None, after: NodeView | None) -> None:
-        if before is None or after is None or before.allocatable != after.allocatable:
-            self._total = None
+        """Kept as a sum: nodes change a hundred times a second, and every pod asks for it."""
+        for node, sign in ((before, -1), (after, 1)):
+            for resource, amount in ({} if node is None else node.allocatable).items():
+                self.total[resource] = self.total.get(resource, 0) + sign * amount
 
     def _keep_pod(self, pod: RawPod) -> KeptPod:
         about = pod["metadata"]

@@ -104,6 +104,18 @@ def decide(members: Iterable[Member], room: Room, now_ms: int, wait_s: int) -> l
     return [_decide_one(key, gang, room, now_ms, wait_s) for key, gang in order]
 
 
+def let_all_go(members: Iterable[Member]) -> list[Decision]:
+    """Everybody that waits, gang by gang."""
+    gangs: dict[tuple[str, str], list[Member]] = {}
+    for one in members:
+        if one.state == "waiting":
+            gangs.setdefault((one.namespace, one.membership.gang), []).append(one)
+    return [
+        Decision(key, "release", tuple(waiting), "gangs are switched off")
+        for key, waiting in sorted(gangs.items())
+    ]
+
+
 def gated(gates: Sequence[str]) -> Literal["waiting", "held", "released"]:
     """Held by our gate alone, by ours and others', or not by ours."""
     if GANG_GATE not in gates:

@@ -19,7 +19,7 @@ from scheduler_bridge.admission import gang
 from scheduler_bridge.admission.cluster import Cluster, KeptPod
 from scheduler_bridge.admission.gang import Decision, Member
 from scheduler_bridge.admission.names import GANG_GATE
-from scheduler_bridge.admission.room import Room
+from scheduler_bridge.admission.room import NodeView, Room
 from scheduler_bridge.admission.rules import Gangs
 from scheduler_bridge.kube.client import Kube
 from scheduler_bridge.kube.errors import KubeError, translated
@@ -27,6 +27,8 @@ from scheduler_bridge.metrics import Metrics
 
 log = logging.getLogger("slackwater.admission")
 TURN_S = 0.25
+REST = 4
+"""So many times as long as a turn took it rests after it."""
 SHOWN_MS = 10_000
 """The mirror shows a gate that was taken away long before; then it is looked at again."""
 REJECTED = "GangTimeout"
@@ -58,24 +60,36 @@ class GangKeeper:
     async def run(self) -> None:
         """Turn after turn, until cancelled; no failure of the API server ends it."""
         while True:
-            if self._leads() and self._cluster.fresh and self._rules().enabled:
+            began_s = time.monotonic()
+            if self._leads() and self._cluster.fresh:
                 await self.turn()
-            await asyncio.sleep(TURN_S)
+            # Of a large cluster's deciding the webhook's answers must not notice much.
+            await asyncio.sleep(max(TURN_S, REST * (time.monotonic() - began_s)))
 
     async def turn(self) -> None:
         """Decide on all gangs that wait, and do it."""
         members = list(self._members())
-        waiting = sum(one.state == "waiting" for one in members)
-        if not waiting:
-            self._metrics.set("admission_gangs_waiting", 0)
+        self._metrics.set("admission_gangs_waiting", 0)
+        if all(one.state != "waiting" for one in members):
             return
-        self.decided = gang.decide(members, self._room(), self._clock(), self._rules().wait_s)
+        pods = list(self._cluster.pods.objects.values())
+        nodes = list(self._cluster.nodes.objects.values())
+        self.decided = await asyncio.to_thread(self._decide, members, pods, nodes)
         self._metrics.set("admission_gangs_waiting", len(self.decided))
         for decision in self.decided:
             if decision.act == "release":
                 await self._release(decision)
             elif decision.act == "reject":
                 await self._reject(decision)
+
+    def _decide(
+        self, members: list[Member], pods: list[KeptPod], nodes: list[NodeView]
+    ) -> list[Decision]:
+        """Where gangs are switched off, nobody is left behind a gate."""
+        rules = self._rules()
+        if not rules.enabled:
+            return gang.let_all_go(members)
+        return gang.decide(members, self._room(pods, nodes), self._clock(), rules.wait_s)
 
     def _members(self) -> Iterator[Member]:
         """Members of gangs that are neither over nor on their way out."""
@@ -112,11 +126,11 @@ class GangKeeper:
             self._seen_ms.get(view.uid, now_ms),
         )
 
-    def _room(self) -> Room:
+    def _room(self, pods: list[KeptPod], nodes: list[NodeView]) -> Room:
         """What is left beside pods that have a node, and those that may be given one any moment."""
-        room = Room(self._cluster.nodes.objects.values())
+        room = Room(nodes)
         loose = []
-        for kept in self._cluster.pods.objects.values():
+        for kept in pods:
             if kept.view.over:
                 continue
             if kept.view.node:

@@ -62,14 +62,13 @@ class Overuse:
 
         ``left_alone``: uids of pods that are passed over, because they could not be made to go.
         """
-        groups = _groups(book.entries())
-        over = [one for one in _overs(tree, book, total, groups) if one.resource]
+        over = [one for one in _overs(tree, book, total) if one.resource]
         self._since_ms = {one.group: self._since_ms.get(one.group, now_ms) for one in over}
         found: list[Recalled] = []
         for one in over:
             since_ms = self._since_ms[one.group]
             if now_ms - since_ms >= self._after_ms:
-                found += _recall(one, groups.get(one.group, []), left_alone)
+                found += _recall(one, book.entries(one.group), left_alone)
         return found[: self._most]
 
 
@@ -80,7 +79,7 @@ def order(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(youngest, key=lambda one: (one.priority, one.cost))
 
 
-def _recall(over: _Over, entries: list[Entry], left_alone: AbstractSet[str]) -> list[Recalled]:
+def _recall(over: _Over, entries: Iterable[Entry], left_alone: AbstractSet[str]) -> list[Recalled]:
     used, taken = dict(over.used), []
     for one in order(entries):
         if not _exceeds(used, over.bound):
@@ -109,24 +108,18 @@ def _recall(over: _Over, entries: list[Entry], left_alone: AbstractSet[str]) -> 
     ]
 
 
-def _overs(
-    tree: Tree, book: QuotaBook, total: Mapping[str, int], groups: Mapping[str, list[Entry]]
-) -> Iterable[_Over]:
-    """Free pods first, then quotas by name."""
+def _overs(tree: Tree, book: QuotaBook, total: Mapping[str, int]) -> Iterable[_Over]:
+    """Free pods first, then quotas by name; by sums first, for most are within their share."""
     left = {one: max(amount, 0) for one, amount in tree.free_left(book, total).items()}
-    yield _Over(FREE, _sum(groups.get(FREE, [])), left)
+    bounds = {FREE: (book.free, left)}
     shares = tree.shares(book, total) if tree.leaves else {}
     for name in tree.leaves:
         bound = tree.bound(name, shares[name])
         limits = {one: bound.get(one, 0) for one in tree.named_in(name)}
-        yield _Over(name, _sum(groups.get(name, [])), limits)
-
-
-def _groups(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    found: dict[str, list[Entry]] = {}
-    for one in entries:
-        found.setdefault(FREE if one.share == FREE else one.quota, []).append(one)
-    return found
+        bounds[name] = (book.of(name).used, limits)
+    for group, (used, limits) in bounds.items():
+        if _exceeds(used, limits):
+            yield _Over(group, _sum(book.entries(group)), limits)
 
 
 def _sum(entries: Iterable[Entry]) -> dict[str, int]:

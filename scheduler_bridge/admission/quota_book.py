@@ -59,6 +59,7 @@ class QuotaBook:
         self._seen: dict[str, Entry] = {}
         self._unseen: dict[str, tuple[Entry, int]] = {}
         self._sums: dict[str, Sums] = {}
+        self._groups: dict[str, dict[str, Entry]] = {}
         self.free: dict[str, int] = {}
         self.lent: dict[str, int] = {}
         """Everything that pods of other classes ask for, in and outside of quotas."""
@@ -68,6 +69,7 @@ class QuotaBook:
         self._forget(uid)
         if entry is not None:
             self._seen[uid] = entry
+            self._groups.setdefault(group_of(entry), {})[uid] = entry
             self._add(entry, 1)
 
     def let_in(self, entry: Entry, now_ms: int) -> None:
@@ -87,17 +89,20 @@ class QuotaBook:
     def of(self, quota: str) -> Sums:
         return self._sums.get(quota, _NOTHING)
 
-    def entries(self) -> Iterable[Entry]:
-        """Those seen: who is only being created cannot be called back yet."""
-        return self._seen.values()
+    def entries(self, group: str) -> Iterable[Entry]:
+        """Those seen of a quota, or of `FREE`: who is only being created cannot be called back."""
+        return self._groups.get(group, {}).values()
 
-    @property
-    def unseen(self) -> int:
-        return len(self._unseen)
+    def take_over(self, other: QuotaBook, now_ms: int) -> None:
+        """Count what another book let in and has not seen yet."""
+        for entry, until_ms in other._unseen.values():
+            if until_ms > now_ms:
+                self.let_in(entry, until_ms - UNSEEN_MS)
 
     def _forget(self, uid: str) -> None:
         known = self._seen.pop(uid, None)
         if known is not None:
+            del self._groups[group_of(known)][uid]
             self._add(known, -1)
         waiting = self._unseen.pop(uid, None)
         if waiting is not None:
@@ -112,6 +117,11 @@ class QuotaBook:
         _count(sums.used, entry.amounts, sign)
         if entry.firm:
             _count(sums.firm, entry.amounts, sign)
+
+
+def group_of(entry: Entry) -> str:
+    """Under what it is called back: its quota, or `FREE`."""
+    return FREE if entry.share == FREE else entry.quota
 
 
 def entry_of(pod: PodView, quota: str, names: Resources, free: Free) -> Entry:

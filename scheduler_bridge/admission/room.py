@@ -103,7 +103,9 @@ class Room:
     def take_what_fits(self, wanted: Iterable[Wants]) -> None:
         """Book a place for each that has one: pods on their way to a node not yet known."""
         for one in wanted:
-            self.take([one])
+            place = self._place(self._left, one)
+            if place is not None:
+                _subtract(self._left[place], one.amounts)
 
     def _place(self, trial: Mapping[str, Mapping[str, int]], one: Wants) -> str | None:
         """The node with the least left that still fits, so that large places stay whole."""

@@ -57,7 +57,8 @@ class Webhook:
         """New rules: every pod is counted again."""
         self.rules = rules
         self.tree = Tree(rules, self._names)
-        self.book = QuotaBook()
+        before, self.book = self.book, QuotaBook()
+        self.book.take_over(before, self._clock())
         for key, kept in self._cluster.pods.objects.items():
             self._pod_changed(key, None, kept)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
 
 from lightkube import AsyncClient
@@ -29,6 +31,7 @@ from tests.kube.admission.serving import (
     serving,
 )
 from tests.kube.cluster import Cluster
+from tests.support import patient
 
 NOTE = "node.koordinator.sh/extended-resource-spec"
 SPARK = """
@@ -221,3 +224,24 @@ async def test_a_webhook_that_is_away_holds_up_borrowers_and_nobody_else(
         assert system.metadata is not None
         assert system.metadata.name is not None
         await client.delete(Pod, system.metadata.name, namespace="kube-system", grace_period=0)
+
+
+async def test_a_webhook_that_hangs_holds_an_online_pod_up_for_a_moment_only(
+    cluster: Cluster, client: AsyncClient, namespace: str, tmp_path: Path
+) -> None:
+    await mark(client, namespace)
+    async with serving(cluster, client, tmp_path) as running:
+        port = running.admission.server.port
+        await running.away()
+        held: list[asyncio.StreamWriter] = []
+        silent = await asyncio.start_server(
+            lambda _reader, writer: held.append(writer), "127.0.0.1", port
+        )
+        began_s = time.monotonic()
+        assert not await refusal(client, a_pod(namespace, {"cpu": "1"}))
+        took_s = time.monotonic() - began_s
+        silent.close()
+        for writer in held:
+            writer.close()
+    assert held, "it was asked"
+    assert took_s < patient(5.0), "a second for each of the two webhooks"

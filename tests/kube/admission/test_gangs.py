@@ -102,6 +102,20 @@ async def test_gates_of_others_are_theirs_and_their_holders_are_waited_for(
             await objects.pod_becomes(client, member(namespace, number), objects.is_bound, "bound")
 
 
+async def test_gangs_switched_off_leave_nobody_behind_a_gate(
+    cluster: Cluster, client: AsyncClient, namespace: str, nodes: Nodes, tmp_path: Path
+) -> None:
+    await mark(client, namespace)
+    await nodes.join(cpu_milli=8_000)
+    async with serving(cluster, client, tmp_path) as running:
+        assert not await refusal(client, member(namespace, 0))
+        await running.use("gangs: {enabled: false}")
+        await objects.pod_becomes(client, member(namespace, 0), objects.is_bound, "bound")
+        made = await client.create(member(namespace, 1))
+        assert made.spec is not None
+        assert not made.spec.schedulingGates
+
+
 async def test_a_gang_that_does_not_say_how_many_is_refused(
     cluster: Cluster, client: AsyncClient, namespace: str, tmp_path: Path
 ) -> None:

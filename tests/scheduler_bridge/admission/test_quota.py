@@ -202,6 +202,16 @@ def test_sums_are_those_of_the_entries(steps: list[tuple[str, str, int, str]]) -
     assert counted.lent.get(B, 0) == total("batch", "mid")
 
 
+def test_new_rules_forget_nothing_that_was_just_let_in() -> None:
+    old, new = QuotaBook(), QuotaBook()
+    old.let_in(entry("a", "red", 10), 1000)
+    old.let_in(entry("b", "red", 5), 0)
+    new.take_over(old, UNSEEN_MS)
+    assert new.of("red").used == {B: 10}
+    assert new.expire(UNSEEN_MS + 999) == 0
+    assert new.expire(UNSEEN_MS + 1000) == 1
+
+
 def test_who_is_called_back_first() -> None:
     pods = [
         entry("old", "red", 1, priority=5500, created="2026-01-01T00:00:00Z"),
