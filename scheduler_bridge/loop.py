@@ -137,9 +137,9 @@ class Bridge:
 
     def _due(self) -> list[Patch]:
         """What is to be told now; nothing before all is known, or while another bridge leads."""
-        if not (self.ready and self.sink.may_tell):
-            return []
         known, keeper, name = self.sink.nodes, self.keeper, self.sink.NAME
+        if not (self.ready and self.sink.may_tell and (keeper is None or keeper.turned)):
+            return []
         desired = self.view.desired if keeper is None else keeper.desired(name)
         lent = self.view.lent if keeper is None else keeper.lent(name)
         if known is not None:

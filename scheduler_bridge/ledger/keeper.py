@@ -91,6 +91,11 @@ class Keeper:
         finally:
             await self._out.stop()
 
+    @property
+    def turned(self) -> bool:
+        """Whether it is known who shares what; before, what is shown stands."""
+        return self._turned
+
     def desired(self, system: str) -> Mapping[str, Desired]:
         """What a sink that follows capacity should show; of shared nodes its system's part only."""
         if not self._turned:
