@@ -94,8 +94,12 @@ def evict(
 
 
 async def _run(settings: EvictorSettings) -> int:
-    from scheduler_bridge.evictions.loop import Evictor  # noqa: PLC0415  (loads lightkube)
-
+    try:
+        from scheduler_bridge.evictions.loop import Evictor  # noqa: PLC0415  (loads lightkube)
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"{error.name!r} is missing: pip install slackwater[bridge,kubernetes]"
+        ) from error
     evictor = Evictor(settings)
     await evictor.run()
     return evictor.calls
