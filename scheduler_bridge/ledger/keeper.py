@@ -173,6 +173,7 @@ class Keeper:
     async def _take_over(self) -> None:
         """Ask for every partition where another reigns; the log says who got it."""
         now_s = time.monotonic()
+        asking = []
         for partition in range(self._out.partitions):
             if self._reigns(partition):
                 continue
@@ -185,7 +186,8 @@ class Keeper:
                 )
             if epoch >= asked or asked == NEVER or now_s - asked_s >= REIGN_AGAIN_S:
                 self._asked[partition] = (epoch + 1, now_s)
-                await self._out.reign(partition, LedgerReign(epoch + 1, self._name))
+                asking.append(self._out.reign(partition, LedgerReign(epoch + 1, self._name)))
+        await asyncio.gather(*asking)
 
     def _of_node(self, node: str, partition: int, here: Sequence[str], now_ms: int) -> Records:
         """Everything that is to be written of one node; what is to be shown is told on the way."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import orjson
+import pytest
 from typer.testing import CliRunner
 
 from scheduler_bridge.ledger.cli import app, rows
+from scheduler_bridge.ledger.setup import LedgerSettings, settings_of
 from scheduler_bridge.reconcile import Amount
 from scheduler_bridge.view import View
 from schemas import codec, ledger
@@ -59,3 +62,41 @@ def test_a_wrong_address_says_what_to_do() -> None:
     said = CliRunner().invoke(app, ["--brokers", "nowhere"])
     assert said.exit_code == 2
     assert "host:port" in said.output
+
+
+@pytest.mark.parametrize(
+    ("sink", "yarn", "says"),
+    [
+        ("dry-run", "http://rm:8088", "in earnest"),
+        ("yarn", None, "needs --yarn"),
+        ("yarn", " , ", "needs --yarn"),
+        ("kubernetes", "rm:8088", "want http://host:8088"),
+        ("kubernetes", "http://rm:8088,ftp://rm2", "want http://host:8088"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_starts(
+    sink: str, yarn: str | None, says: str
+) -> None:
+    said = {"yarn": yarn, "yarn_user": "yarn", "yarn_weight": 1, "kubernetes_weight": 1}
+    with pytest.raises(ValueError, match=says):
+        settings_of(sink, said)
+
+
+def test_several_resource_managers_are_taken_in_their_order() -> None:
+    said = {
+        "yarn": "http://a:8088, https://b", "yarn_user": "me", "yarn_weight": 2,
+        "kubernetes_weight": 1,
+    }  # fmt: skip
+    found = settings_of("kubernetes", said)
+    assert found is not None
+    assert (found.yarn, found.yarn_user) == (("http://a:8088", "https://b"), "me")
+    assert settings_of("dry-run", {**said, "yarn": None}) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"yarn_name": "a/b"}, {"yarn_name": "kubernetes"}, {"yarn_weight": 0}, {"settle_ms": -1}],
+)
+def test_settings_out_of_range_name_key_and_range(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"allowed|want|two names"):
+        LedgerSettings(**wrong)
