@@ -24,7 +24,7 @@ from tests.streams.fleet_kit import ROOT, WorkerProcess, end, is_ready, until
 from tests.support import patient
 
 PARTITIONS = 2
-READY_WITHIN_S = 40.0
+READY_WITHIN_S = 120.0
 ENDS_WITHIN_S = 20.0
 COMMAND = "from streams.cli import main; main()"
 TAIL = 2_000
