@@ -100,13 +100,15 @@ def _look(state: PartitionState, view: TickView, key: bytes, lines: list[Line]) 
             _end(guard, view.log_ms)
             lines.append((seat.name, "slo_off", {}))
         return None
-    for name, watch in watches.items():
+    suffers = []
+    for name, watch in sorted(watches.items()):
         watch.taken &= code(name) in here
+        if not watch.rounds:
+            continue
         if code(name) not in here or not fresh(watch, objectives[name], view.log_ms):
             watch.rounds = 0
-    suffers = [
-        name for name in sorted(watches) if broken(watches[name], objectives[name], view.log_ms)
-    ]
+        elif broken(watch, objectives[name]):
+            suffers.append(name)
     return Place(key, seat, rule, objectives, watches, suffers)
 
 
@@ -167,8 +169,8 @@ def _move(state: PartitionState, place: Place, now_ms: int, lines: list[Line]) -
         was, guard.mode = guard.mode, STOPPED
         heard = any(place.watches[name].seen_ms > guard.moved_ms for name in worse)
         waited = now_ms - guard.moved_ms >= rule.step_wait_ms or was == RETURNING
-        deeper = guard.called < slo_ladder.bottom(rule) and _borrowed(state, place.seat)
-        if heard and waited and deeper:
+        deeper = guard.called < slo_ladder.bottom(rule)
+        if heard and waited and deeper and _borrowed(state, place.seat):
             called = slo_ladder.down(rule, guard.called)
             _step(state, place, guard, "slo_call_back", called, now_ms, lines)
     elif any(not fresh(place.watches[n], place.objectives[n], now_ms) for n in taken):

@@ -85,10 +85,11 @@ def fresh(watch: Watch, objective: Objective, log_ms: int) -> bool:
     return watch.seen_ms >= 0 and log_ms - watch.seen_ms <= objective.window_ms
 
 
-def broken(watch: Watch, objective: Objective, log_ms: int) -> bool:
-    """Whether it has left its objective. One report is enough while capacity is called back."""
-    least = 1 if watch.taken else objective.rounds
-    return watch.rounds >= least and fresh(watch, objective, log_ms)
+def broken(watch: Watch, objective: Objective) -> bool:
+    """Whether it, while `fresh`, has left its objective. While capacity is called back one report
+    is enough.
+    """
+    return watch.rounds >= (1 if watch.taken else objective.rounds)
 
 
 def calm_for(watch: Watch, since_ms: int) -> int:
