@@ -6,6 +6,7 @@ forms, the refusal to answer blindly, and the counts.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 
@@ -30,6 +31,7 @@ from scheduler_bridge.http import BadQuestion, Handler, Unready
 from scheduler_bridge.metrics import Metrics
 
 FITS = "fits"
+STEP_MS = 5
 
 
 class Answers:
@@ -68,11 +70,9 @@ class Answers:
         if why:
             # In the answer, so that the pod's events show it; a scheduler may ignore it.
             return self._encode(Filtered(error=why))
-        self._fleet.refresh()
-        found = judge.filtered(
-            self._fleet, self._fleet.rows_of(names), pod, self._now_ms(),
-            self._settings.stale_capacity_ms,
-        )  # fmt: skip
+        found = self._verdicts(names, pod)
+        if found.for_want_of_room:
+            found = await self._patiently(names, pod, found)
         return self._encode(self._shaped(question, names, found))
 
     async def prioritize(self, body: bytes) -> bytes:
@@ -93,6 +93,25 @@ class Answers:
         why = self._blind() or await self._bindings.bind(asked)
         self._metrics.count("extender_bindings", "refused" if why else "bound")
         return self._encode(Bound(why))
+
+    def _verdicts(self, names: list[str], pod: PodRow) -> judge.Verdicts:
+        self._fleet.refresh()
+        rows, stale_ms = self._fleet.rows_of(names), self._settings.stale_capacity_ms
+        return judge.filtered(self._fleet, rows, pod, self._now_ms(), stale_ms)
+
+    async def _patiently(
+        self, names: list[str], pod: PodRow, found: judge.Verdicts
+    ) -> judge.Verdicts:
+        """Judge again whenever room may have come about, within `patience_ms`."""
+        before = self._fleet.eased
+        for _ in range(self._settings.patience_ms // STEP_MS):
+            await asyncio.sleep(STEP_MS / 1000)
+            if self._fleet.eased == before:
+                continue
+            before, found = self._fleet.eased, self._verdicts(names, pod)
+            if not found.for_want_of_room:
+                break
+        return found
 
     def _pod(self, question: Question) -> PodRow:
         try:

@@ -67,6 +67,8 @@ class Fleet:
         self._places: dict[str, int] = {}
         self._dirty: set[int] = set()
         self._free: list[int] = []
+        self.eased = 0
+        """How often so far there may have become more to lend somewhere."""
 
     @property
     def names(self) -> Iterable[str]:
@@ -113,6 +115,7 @@ class Fleet:
     ) -> None:
         """What may be lent in all; ``at_ms`` ABSENT: nothing is known any more."""
         row = self._row(name)
+        self.eased += 1
         self._table["offered"][row] = amount.each()
         self._table["new_work"][row] = new_work
         self._table["offered_ms"][row] = at_ms
@@ -122,6 +125,7 @@ class Fleet:
 
     def set_others(self, name: str, amount: Amount) -> None:
         """What other schedulers hold there."""
+        self.eased += 1
         self._table["others"][self._row(name)] = amount.each()
 
     def stands(self, uid: str) -> tuple[str, Standing] | None:
@@ -154,6 +158,7 @@ class Fleet:
             return
         gone = self._pods[row].pop(uid)
         self._table["taken"][row] -= gone.pod.borrows
+        self.eased += 1
         self._dirty.add(row)
 
     def listed(self, rows: Ints, workload: str) -> Bools:

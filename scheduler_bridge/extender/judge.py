@@ -44,6 +44,12 @@ class Verdicts:
             (self.load >= load_filter.STALE) | (self.borrow >= borrow_filter.NOTHING_KNOWN)
         )
 
+    @property
+    def for_want_of_room(self) -> bool:
+        """Whether no candidate is left, and more to lend would leave one."""
+        refused = self.refused.tolist()
+        return 0 < len(refused) == len(self.load) and any(map(self.curable, refused))
+
     def why(self, i: int) -> tuple[str, str]:
         """Reason code and words of one that is refused; load is named before what is lent."""
         code = int(self.load[i])

@@ -82,7 +82,7 @@ class Extender:
         )
         self._stop = asyncio.Event()
         self._turned_s = time.monotonic()
-        self._reported_s: float | None = None
+        self._reported_ms = 0  # log time of the newest report; 0: there was none yet
 
     @property
     def alive(self) -> bool:
@@ -102,9 +102,10 @@ class Extender:
         if not (self.nodes.synced and self.pods.synced):
             return "the extender does not know all nodes and pods yet; ask again"
         expire_ms = self.fleet.policy.load_aware.expire_after_ms
-        silent_s = time.monotonic() - (self._reported_s or time.monotonic())
-        if 0 < expire_ms <= silent_s * 1000:
-            return f"no node was reported on for {silent_s:.0f} s: the extender is blind, not they"
+        silent_ms = self.now_ms() - self._reported_ms if self._reported_ms else 0
+        if 0 < expire_ms <= silent_ms:
+            silent_s = silent_ms // 1000
+            return f"no node was reported on for {silent_s} s: the extender is blind, not they"
         return ""
 
     def stop(self) -> None:
@@ -147,7 +148,7 @@ class Extender:
             return
         self.metrics.count("extender_records", topic, fate)
         if topic == "reservations":
-            self._reported_s = time.monotonic()
+            self._reported_ms = max(self._reported_ms, record.timestamp)
 
     async def _read(self) -> None:
         await self._source.start()

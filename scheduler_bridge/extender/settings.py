@@ -59,7 +59,9 @@ class ExtenderSettings:
 
     ``unsure_ms``: after so long a binding of which nothing was seen is asked for. ``scheduler``:
     under which name Kubernetes' own share stands in the ledger, which we count by the pods.
-    ``annotating`` None: no node is annotated.
+    ``annotating`` None: no node is annotated. ``patience_ms``: how long a pod that fits nowhere
+    only for want of room waits for news: the scheduler hears of a pod's end when we do, and may
+    ask first.
     """
 
     brokers: str
@@ -70,6 +72,7 @@ class ExtenderSettings:
     annotating: Annotating | None = None
     binds: bool = True  # whether `/bind` is answered at all
     stale_capacity_ms: int = 900_000
+    patience_ms: int = 25
     unsure_ms: int = 30_000
     poll_ms: int = 100
     retry_max_s: float = 10.0
@@ -83,7 +86,7 @@ class ExtenderSettings:
             )
         for name, least, most in (
             ("unsure_ms", 1000, 600_000), ("stale_capacity_ms", 1000, 86_400_000),
-            ("poll_ms", 10, 5000),
+            ("poll_ms", 10, 5000), ("patience_ms", 0, 500),
         ):  # fmt: skip
             value = getattr(self, name)
             if not least <= value <= most:

@@ -303,7 +303,7 @@ async def test_the_scheduler_binds_what_is_left_and_no_more(given: Given) -> Non
     await given.say(
         capacity(node, 8_000, at_ms=now_ms()), LedgerEntry(node, "yarn", 5_000, 1 << 30)
     )
-    async with answering(given, BATCH) as extender:
+    async with answering(given, BATCH, patience_ms=500) as extender:
         await heard(extender, node)
         asks = {NAMES.batch_cpu: "2000", NAMES.batch_memory: str(1 << 20)}
         assert await bound_to(given, await given.place("first", asks)) == node
@@ -378,6 +378,15 @@ async def test_a_silent_log_blinds_the_extender_not_the_fleet(given: Given) -> N
         assert "no node was reported on for" in extender.blind()
         pod = await given.place("pod", {"cpu": "100m"})
         assert await bound_to(given, pod) == hot, "it is ignored, as it asks to be"
+
+        # Who starts now reads the same old reports, and does not take them for new.
+        await given.say(capacity(hot, 1, at_ms=now_ms()))
+        async with connect(given.cluster.kubeconfig()) as kube:
+            later = Extender(ExtenderSettings(given.bootstrap, given.prefix), kube)
+            task = asyncio.create_task(later.run())
+            await objects.until(lambda: as_said("reported on" in later.blind()), "it is blind too")
+            later.stop()
+            await task
 
         await given.say(reservation(hot, COOL_MILLI, at_ms=now_ms()))
         await objects.until(lambda: as_said(extender.ready), "it sees again")

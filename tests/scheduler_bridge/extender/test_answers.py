@@ -26,6 +26,7 @@ from tests.scheduler_bridge.extender.world import (
     document,
     node_document,
     reservation,
+    row,
 )
 
 OVERLOADED = "node(s) whose CPU would be loaded beyond the bound"
@@ -38,6 +39,7 @@ class Asked:
     session: aiohttp.ClientSession
     metrics: Metrics
     blind: list[str] = field(default_factory=list)
+    world: World = field(default_factory=World)
 
     async def ask(self, path: str, question: Any) -> tuple[int, Any]:
         async with self.session.post(path, json=question) as answer:
@@ -45,7 +47,7 @@ class Asked:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Asked]:
+async def serving(**settings: Any) -> AsyncIterator[Asked]:
     world = World()
     world.join("cool", "hot", "full")
     world.hear(
@@ -55,14 +57,14 @@ async def serving() -> AsyncIterator[Asked]:
     metrics, blind = Metrics(HTTP_TABLE + EXTENDER_TABLE), list[str]()
     bindings = Bindings(world.fleet, {}, Script(), lambda: NOW_MS, 900_000, 30_000)
     answers = Answers(
-        world.fleet, bindings, ExtenderSettings("none:1"), metrics, lambda: "".join(blind),
-        lambda: NOW_MS,
+        world.fleet, bindings, ExtenderSettings("none:1", **settings), metrics,
+        lambda: "".join(blind), lambda: NOW_MS,
     )  # fmt: skip
     server = HttpServer(HttpSettings(), answers.routes, metrics, lambda: True, lambda: True)
     port = await server.start()
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
-            yield Asked(session, metrics, blind)
+            yield Asked(session, metrics, blind, world)
     finally:
         await server.stop()
 
@@ -136,6 +138,19 @@ async def test_bad_questions_are_told_what_is_wrong(asked: Any, said: str) -> No
         status, answer = await given.ask("/filter", asked)
         assert status == 400
         assert said in answer["error"]
+
+
+async def test_who_lacks_room_alone_waits_a_moment_for_news() -> None:
+    async with serving(patience_ms=500) as given:
+        standing = row("first", node="full", asks=batch(9_000))
+        given.world.fleet.put(standing, NOW_MS, seen=True)
+        given.world.hear(capacity("full", 9_500, offset=999_999))
+        waiting = asyncio.create_task(given.ask("/filter", question("full")))
+        # Nothing to lend is never awaited where something else fits.
+        _, said = await given.ask("/filter", question("full", "cool"))
+        assert said["NodeNames"] == ["cool"]
+        given.world.fleet.drop(standing.uid)
+        assert (await waiting)[1] == {"NodeNames": ["full"]}
 
 
 async def test_who_is_not_to_bind_has_no_such_path() -> None:
