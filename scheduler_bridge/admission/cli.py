@@ -16,7 +16,7 @@ import yaml
 from scheduler_bridge.admission import certificates, configuration
 from scheduler_bridge.admission.names import Resources
 from scheduler_bridge.admission.rules_file import read_rules
-from scheduler_bridge.admission.service import Admission, Settings
+from scheduler_bridge.admission.service import Admission, Settings, settle_memory
 from scheduler_bridge.http import HttpSettings
 from scheduler_bridge.kube.client import connect
 from scheduler_bridge.settings import CPU_NAME, MEMORY_NAME, MID_CPU_NAME, MID_MEMORY_NAME
@@ -157,4 +157,4 @@ def print_configuration(
 
 async def _run(settings: Settings, kubeconfig: Path | None, context: str | None) -> None:
     async with connect(kubeconfig, context) as kube:
-        await Admission(settings, kube).run()
+        await Admission(settings, kube, settle_memory).run()

@@ -11,7 +11,7 @@ import contextlib
 import gc
 import logging
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,10 @@ class Settings:
 class Admission:
     """Raises BadPolicy, OSError or ValueError at its making: no start on bad settings."""
 
-    def __init__(self, settings: Settings, kube: Kube) -> None:
+    def __init__(
+        self, settings: Settings, kube: Kube, full: Callable[[], None] = lambda: None
+    ) -> None:
+        """``full`` is called once, when the mirrors are."""
         self.settings = settings
         self.metrics = Metrics(ADMISSION_TABLE)
         self._file = RulesFile(settings.rules)
@@ -73,6 +76,7 @@ class Admission:
         self._recalls = RecallKeeper(
             self.webhook, self.cluster, self.metrics, lambda: self.election.leads, recaller.recall
         )
+        self._full = full
         self._stop = asyncio.Event()
 
     @property
@@ -120,7 +124,7 @@ class Admission:
 
     async def _show(self) -> None:
         await self.cluster.wait_synced()
-        settle_memory()
+        self._full()
         while True:
             self.metrics.set("admission_leads", int(self.election.leads))
             self.metrics.set("admission_mirror_age_seconds", self.cluster.age_s)
