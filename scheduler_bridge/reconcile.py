@@ -144,7 +144,7 @@ def reconcile(
         patch = _of_node(node, desired.get(node), observed.get(node), lent.get(node), now_ms, rules)
         if patch is not None:
             patches.append(patch)
-    return sorted(patches, key=_urgency)
+    return sorted(patches, key=lambda patch: _urgency(patch, observed.get(patch.node)))
 
 
 def changed(old: int, new: int, permille: int, least: int) -> bool:
@@ -257,13 +257,14 @@ def _least(one: Amount, other: Amount) -> Amount:
     return Amount(*map(min, one.each(), other.each()))
 
 
-def _urgency(patch: Patch) -> tuple[bool, int, bool, bool, bool, str]:
+def _urgency(patch: Patch, shown: Observed | None) -> tuple[bool, int, bool, bool, bool, int, str]:
     """A total order: falls by depth, what was wiped, new work refused, the rest, what only grew
-    old; each by node.
+    old (the oldest first); each by node.
     """
     fall = fall_permille(patch.previous, patch.amount) if patch.previous is not None else 0
     old = patch.why == "refresh"
-    return (fall == 0, -fall, old, patch.why != "restored", patch.new_work, patch.node)
+    told_ms = shown.at_ms if shown is not None and old else 0
+    return (fall == 0, -fall, old, patch.why != "restored", patch.new_work, told_ms, patch.node)
 
 
 def _fall(old: int, new: int) -> int:

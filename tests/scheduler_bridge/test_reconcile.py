@@ -330,3 +330,11 @@ def test_what_only_grew_old_waits_for_what_changed() -> None:
     observed = {"a": shown(4000, told_ms=400_000), "b": shown(1000)}
     patches = reconcile(desired, observed, {}, NOW, RULES)
     assert [(patch.node, patch.why) for patch in patches] == [("b", "rise"), ("a", "refresh")]
+
+
+def test_of_what_only_grew_old_the_oldest_goes_first() -> None:
+    desired = {name: want(4000) for name in "abc"}
+    ages_ms = {"a": 310_000, "b": 330_000, "c": 320_000}
+    observed = {name: shown(4000, told_ms=age_ms) for name, age_ms in ages_ms.items()}
+    patches = reconcile(desired, observed, {}, NOW, RULES)
+    assert [patch.node for patch in patches] == ["b", "c", "a"]
