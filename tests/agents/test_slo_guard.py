@@ -14,7 +14,7 @@ from agents.log import SideRecord, TickEntry
 from agents.state import PartitionState
 from agents.step import step
 from schemas.records import Capacity, Inventory, Tick
-from streams.explain_words import REASONS, RULES
+from streams.explain_words import REASONS, RULES, Seen, sentence
 from tests.agents.slo_kit import API, FAST, RULE, WEB, Guarded, decisions, node, sli
 from tests.agents.worlds import INCARNATION, PARTITION, World, of, online, said
 
@@ -368,6 +368,22 @@ def test_every_reason_has_words_and_figures() -> None:
     first = decisions(fleet.all)[0]
     assert first.columns[f"for {WEB}"][0] == 1
     assert first.columns["p99_us"][0] == BAD * 1000
+
+
+def test_it_is_told_in_words() -> None:
+    fleet = Guarded()
+    fleet.seconds(4, sli(p99_ms=BAD, errors=3))
+    record = decisions(fleet.all)[-1]
+    terms = {name: column[0] for name, column in record.columns.items()}
+    told = sentence(Seen("n0", "slo_guard", record.outcome[0], terms))
+    assert told == (
+        "beside shop/web on n0, of which was last said a p99 of 150 ms and 3 errors in 1000 of "
+        "1000 requests, 0.0 s ago; the objective is at most 100 ms and 10 errors in 1000; of what "
+        "there was stay free 0 %, batch 100 %, mid 100 %, and best-effort work may use 2.50 cores "
+        "at most: it has not come back since the last step, so more is called back."
+    )
+    off = sentence(Seen("n0", "slo_guard", "slo_off", {}))
+    assert off.startswith("on n0: policy or the stage of the rollout has no objectives here")
 
 
 @settings(max_examples=25, deadline=None)
