@@ -47,12 +47,17 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What was asked for at ``offset``, until when (log time)."""
+    """What was asked for at ``offset``, until when (log time).
+
+    ``since``: the offset at which it was first asked for after it was last given back: an answer to
+    what was asked before that came too late, and is none.
+    """
 
     amount: Amount
     ttl_ms: int
     offset: int
     until_ms: int
+    since: int
 
 
 @dataclass(slots=True)
@@ -96,7 +101,8 @@ class NodeBook:
         grant = self.grants.get(slot)
         if grant is None:
             return False
-        asked = slot.claim == SHARE or slot in self.claims
+        claim = self.claims.get(slot)
+        asked = slot.claim == SHARE or (claim is not None and grant.answers >= claim.since)
         return asked and (grant.until_ms == 0 or now_ms < grant.until_ms + EXPIRY_SLACK_MS)
 
     def allocated(self) -> Amount:
@@ -226,7 +232,9 @@ def _claim(
         node.grants.pop(slot, None)
         return "removed"
     until_ms = log_ms + max(0, claim.ttl_ms)
-    node.claims[slot] = Claim(amount_of(claim), claim.ttl_ms, offset, until_ms)
+    before = node.claims.get(slot)
+    since = before.since if before is not None else offset
+    node.claims[slot] = Claim(amount_of(claim), claim.ttl_ms, offset, until_ms, since)
     return "new"
 
 

@@ -91,8 +91,12 @@ def grant(
 
 
 def left_over(book: NodeBook, node: str, now_ms: int) -> list[bytes]:
-    """Keys of claims that ran out long ago, and of their answers, to be taken off the topic."""
-    found = []
+    """Keys of claims that ran out long ago, and of answers that nobody asks for any more."""
+    found = [
+        ledger.grant_key(node, *slot)
+        for slot in book.grants
+        if slot.claim != SHARE and slot not in book.claims
+    ]
     for slot, claim in book.claims.items():
         if now_ms >= claim.until_ms + LEFT_OVER_MS and not book.lives(slot, now_ms):
             found += [ledger.claim_key(node, *slot), ledger.grant_key(node, *slot)]

@@ -88,6 +88,20 @@ def test_the_dead_run_out_and_their_keys_leave_the_topic_later() -> None:
     assert set(log.node.claims) == set(log.node.grants) == {Slot("slurm", "b")}
 
 
+def test_an_answer_that_comes_after_the_claim_was_given_back_is_none() -> None:
+    log = Log()
+    log.claim("a", 5000)
+    (late,) = answers(log.node, NODE, ROOM, NOW_MS, 1).said
+    log.say(ledger.claim_key(NODE, "slurm", "a"), None)
+    log.say(ledger.grant_key(NODE, "slurm", "a"), late)
+    assert log.node.counted(NOW_MS).cpu_milli == 0
+    assert left_over(log.node, NODE, NOW_MS) == [b"n/slurm/a/answer"]
+    log.claim("a", 1000)
+    assert log.node.counted(NOW_MS).cpu_milli == 0
+    assert log.answer() == {"a": ("", 1000)}
+    assert log.node.counted(NOW_MS).cpu_milli == 1000
+
+
 @pytest.mark.parametrize(
     ("lendable", "ttl_ms", "now_ms", "reason"),
     [

@@ -9,9 +9,10 @@ from random import Random
 from scheduler_bridge.ledger.amounts import total, within
 from scheduler_bridge.ledger.book import Book
 from scheduler_bridge.reconcile import Amount
+from schemas.ledger import REIGN_KEY
 from streams.dev_broker import DevBroker
 from tests.scheduler_bridge.ledger.checker import Verdict, check
-from tests.scheduler_bridge.ledger.stage import GIB, Topics
+from tests.scheduler_bridge.ledger.stage import GIB, PARTITIONS, Topics
 from tests.scheduler_bridge.test_bridge_broker import make_topics
 from tests.scheduler_bridge.yarn_server import YarnServer
 from tests.support import patient
@@ -34,8 +35,9 @@ async def bridge_of(topics: Topics, yarn: YarnServer) -> asyncio.subprocess.Proc
 async def ask(topics: Topics, yarn: YarnServer, dice: Random) -> None:
     """One event of both, at random; a claim that is not given back runs out by itself."""
     node = dice.choice(NODES)
-    if dice.random() < 0.5:
-        yarn.ask(512, dice.choice([1, 2]))
+    if dice.random() < 0.4:
+        if len(yarn.asks) < 3:
+            yarn.ask(512, dice.choice([1, 2]))
     else:
         amount = None if dice.random() < 0.3 else Amount(dice.choice([1000, 2000, 4000]), GIB)
         await topics.claim(node, dice.choice("abc"), amount, ttl_ms=4_000)
@@ -52,21 +54,22 @@ async def test_no_death_of_the_bridge_lends_a_slice_twice(broker: DevBroker, pre
 
 
 async def die(bootstrap: str, prefix: str, kills: int) -> Verdict:
-    """Kill it so often, each time after a few updates of YARN; what the whole topic says then."""
+    """Kill it so often, each time at work; what the whole topic says then."""
     dice = Random(3)
     await make_topics(bootstrap, prefix)
     async with YarnServer() as yarn, Topics(bootstrap, prefix) as topics:
         for node in NODES:
             yarn.join(node)
             await topics.capacity(node, LENDABLE)
-        for _ in range(kills):
+        for life in range(1, kills + 1):
             process = await bridge_of(topics, yarn)
             try:
-                told = len(yarn.updates) + dice.randrange(2, 6)
                 async with asyncio.timeout(patient(30)):
-                    while len(yarn.updates) < told:
+                    while await reigns(topics) < life * PARTITIONS:
                         await ask(topics, yarn, dice)
-                        await asyncio.sleep(0.05)
+                for _ in range(dice.randrange(5, 40)):
+                    await ask(topics, yarn, dice)
+                    await asyncio.sleep(0.05)
             finally:
                 process.kill()
                 await process.wait()
@@ -76,6 +79,11 @@ async def die(bootstrap: str, prefix: str, kills: int) -> Verdict:
                 assert within(await shown_and_granted(topics, node, shown), LENDABLE)
         assert any(manager.started for manager in yarn.managers.values())
         return check(await topics.ledger())
+
+
+async def reigns(topics: Topics) -> int:
+    """How often some bridge has begun to reign in a partition."""
+    return sum(one.key == REIGN_KEY for one in await topics.ledger())
 
 
 async def shown_and_granted(topics: Topics, node: str, shown: Amount) -> Amount:
