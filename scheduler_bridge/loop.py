@@ -7,13 +7,12 @@ sink knows what its system shows.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from scheduler_bridge.metrics import Metrics, serve
+from scheduler_bridge.life import Part, live, mono_ms, shown
+from scheduler_bridge.metrics import Metrics
 from scheduler_bridge.reconcile import Patch, reconcile
 from scheduler_bridge.source import Source
 from scheduler_bridge.teller import Teller
@@ -68,39 +67,20 @@ class Bridge:
 
     async def run(self) -> None:
         """Until `stop`, SIGTERM or SIGINT; a task that dies of a bug ends the process with it."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self.stop)
-        server = None
-        if self.settings.metrics_port is not None:
-            server, port = serve(
-                self.metrics,
-                self.settings.metrics_host,
-                self.settings.metrics_port,
-                lambda: self.alive,
-                lambda: self.ready,
-            )
-            log.info("metrics on http://%s:%d/metrics", self.settings.metrics_host, port)
-        tasks = [
-            asyncio.create_task(part, name=name)
-            for name, part in (
-                ("read", self._read()),
-                ("sink", self.sink.run()),
-                ("tell", self._teller.run(self._due, self.settings.poll_ms / 1000)),
-                ("letters", self._letters()),
-                ("stop", self._stop.wait()),
-                *((name, part()) for name, part in self.parts.items()),
-            )
-        ]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            await _cancel(tasks)
-            await self._source.stop()
-            if server is not None:
-                await asyncio.to_thread(server.shutdown)
-                server.server_close()
+        poll_s = self.settings.poll_ms / 1000
+        parts: dict[str, Part] = {
+            "read": self._read,
+            "sink": self.sink.run,
+            "tell": lambda: self._teller.run(self._due, poll_s),
+            "letters": self._source.write_letters,
+            **self.parts,
+        }
+        host, port = self.settings.metrics_host, self.settings.metrics_port
+        async with shown(self.metrics, host, port, lambda: self.alive, lambda: self.ready):
+            try:
+                await live(parts, self._stop)
+            finally:
+                await self._source.stop()
 
     async def _read(self) -> None:
         await self._source.start()
@@ -118,7 +98,7 @@ class Bridge:
 
     def _fold(self, topic: str, record: Any) -> None:
         """One record into the view; a bad one becomes a dead letter and harms nothing else."""
-        self.view.saw(record.timestamp, _mono_ms())
+        self.view.saw(record.timestamp, mono_ms())
         try:
             if record.value is not None:
                 codec.encoding_of(record.headers)
@@ -149,18 +129,9 @@ class Bridge:
             desired,
             self.sink.observed,
             lent,
-            self.view.now_ms(_mono_ms()),
+            self.view.now_ms(mono_ms()),
             self.settings.rules,
         )
-
-    async def _letters(self) -> None:
-        """Dead letters go out when they can; a broker that refuses them stops nothing."""
-        while True:
-            try:
-                await self._source.write_letters()
-            except Exception as error:  # noqa: BLE001 - whatever the client raises: wait, go on
-                log.warning("dead letters wait: %s", error)
-                await asyncio.sleep(self.settings.retry_max_s)
 
     def _show(self) -> None:
         shown = self.sink.observed.values()
@@ -170,15 +141,3 @@ class Bridge:
         self.metrics.set("lag_records", self._source.lag)
         self.metrics.set("ready", int(self.ready))
         self.metrics.set("leads", int(self.sink.may_tell))
-
-
-async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await task
-
-
-def _mono_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -51,6 +51,7 @@ class Source:
         self._ends: dict[Any, int] = {}
         self._at: dict[Any, int] = {}
         self._letters: asyncio.Queue[DeadLetter] = asyncio.Queue(LETTERS_WAITING)
+        self._letter: DeadLetter | None = None
 
     @property
     def caught_up(self) -> bool:
@@ -119,8 +120,20 @@ class Source:
             self._letters.put_nowait(letter)
 
     async def write_letters(self) -> None:
-        """Publish dead letters as they come; runs until cancelled."""
-        letter = await self._letters.get()
+        """Dead letters go out when they can; a broker that refuses them stops nothing.
+
+        Runs until cancelled.
+        """
+        while True:
+            try:
+                await self._write_letters()
+            except Exception as error:  # noqa: BLE001 - whatever the client raises: wait, go on
+                log.warning("dead letters wait: %s", error)
+                await asyncio.sleep(self._retry_max_s)
+
+    async def _write_letters(self) -> None:
+        """Publish dead letters as they come; the one that could not go out is the next again."""
+        letter = await self._next_letter()
         producer = AIOKafkaProducer(bootstrap_servers=self._brokers, enable_idempotence=True)
         await producer.start()
         try:
@@ -131,10 +144,15 @@ class Source:
                     key=letter.topic.encode(),
                     headers=codec.JSON_HEADERS,
                 )
-                self._letters.task_done()
-                letter = await self._letters.get()
+                self._letter = None
+                letter = await self._next_letter()
         finally:
             await producer.stop()
+
+    async def _next_letter(self) -> DeadLetter:
+        if self._letter is None:
+            self._letter = await self._letters.get()
+        return self._letter
 
     async def stop(self) -> None:
         if self._consumer is not None:

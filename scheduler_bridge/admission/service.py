@@ -7,14 +7,11 @@ before the mirrors are full.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
-import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from scheduler_bridge.admission.cluster import Cluster
 from scheduler_bridge.admission.gang_keeper import GangKeeper
@@ -28,6 +25,7 @@ from scheduler_bridge.evictions.recall import Recaller
 from scheduler_bridge.http import HttpServer, HttpSettings
 from scheduler_bridge.kube.client import Kube
 from scheduler_bridge.kube.election import Election, identity
+from scheduler_bridge.life import Part, live
 from scheduler_bridge.metrics import Metrics
 
 log = logging.getLogger("slackwater.admission")
@@ -89,26 +87,16 @@ class Admission:
 
     async def run(self) -> None:
         """Until `stop`, SIGTERM or SIGINT; a task that dies of a bug ends the process with it."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self.stop)
-        parts: dict[str, Coroutine[Any, Any, Any]] = {
-            "stop": self._stop.wait(),
-            "cluster": self.cluster.run(),
-            "election": self.election.run(),
-            "gangs": self.gangs.run(),
-            "recalls": self._recalls.run(),
-            "rules": self._file.watch(self._rules_changed),
-            "show": self._show(),
+        parts: dict[str, Part] = {
+            "cluster": self.cluster.run,
+            "election": self.election.run,
+            "gangs": self.gangs.run,
+            "recalls": self._recalls.run,
+            "rules": lambda: self._file.watch(self._rules_changed),
+            "show": self._show,
         }
-        tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
-        try:
-            await self.server.start()
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            await self.server.stop()
-            await _cancel(tasks)
+        await self.server.start()
+        await live(parts, self._stop, self.server.stop)
 
     def look_at_rules(self) -> bool | None:
         """Read the rules now, as `run` does now and then; True: new ones are in force."""
@@ -136,11 +124,3 @@ def settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECT)
-
-
-async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await task

@@ -7,11 +7,8 @@ where the first one ended. Nothing is asked before log and API server were read 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
 import time
-from collections.abc import Callable
 from typing import Any
 
 from lightkube.resources.core_v1 import Node, Pod
@@ -31,8 +28,9 @@ from scheduler_bridge.keyring import Keyring
 from scheduler_bridge.kube.client import Kube, connect
 from scheduler_bridge.kube.election import Election, identity
 from scheduler_bridge.kube.mirror import Mirror
+from scheduler_bridge.life import Part, live, mono_ms, shown
 from scheduler_bridge.log_clock import LogClock
-from scheduler_bridge.metrics import Metrics, serve
+from scheduler_bridge.metrics import Metrics
 from scheduler_bridge.source import Source
 from schemas.errors import BadRecord
 from schemas.records import EvictionReport
@@ -106,52 +104,31 @@ class Evictor:
 
     def now_ms(self) -> int:
         """Log time."""
-        return self.clock.now_ms(_mono_ms())
+        return self.clock.now_ms(mono_ms())
 
     async def run(self) -> None:
         """Until `stop`, SIGTERM or SIGINT; a task that dies of a bug ends the process with it."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self.stop)
-        server = self._serve()
-        parts: dict[str, Callable[[], Any]] = {
+        parts: dict[str, Part] = {
             "read": self._read,
             "work": self._work,
             "pods": self._mirror.run,
             "nodes": self._nodes.run,
             "election": self.election.run,
             "reports": self._reports.write,
-            "letters": self._letters,
-            "stop": self._stop.wait,
+            "letters": self._source.write_letters,
         }
-        tasks = {name: asyncio.create_task(part(), name=name) for name, part in parts.items()}
-        try:
-            done, _ = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            await _cancel(tasks.pop("work"))
-            if self._reports.waiting:
-                await self._reports.drained(DRAIN_S)
-            for task in tasks.values():
-                await _cancel(task)
-            await self._source.stop()
-            await self._kube.close()
-            if server is not None:
-                await asyncio.to_thread(server.shutdown)
-                server.server_close()
+        host, port = self.settings.metrics_host, self.settings.metrics_port
+        async with shown(self.metrics, host, port, lambda: self.alive, lambda: self.ready):
+            try:
+                await live(parts, self._stop, self._drain, first=("work",))
+            finally:
+                await self._source.stop()
+                await self._kube.close()
 
-    def _serve(self) -> Any:
-        if self.settings.metrics_port is None:
-            return None
-        server, port = serve(
-            self.metrics,
-            self.settings.metrics_host,
-            self.settings.metrics_port,
-            lambda: self.alive,
-            lambda: self.ready,
-        )
-        log.info("metrics on http://%s:%d/metrics", self.settings.metrics_host, port)
-        return server
+    async def _drain(self) -> None:
+        """What was done is said before we go."""
+        if self._reports.waiting:
+            await self._reports.drained(DRAIN_S)
 
     async def _read(self) -> None:
         await self._source.start()
@@ -162,7 +139,7 @@ class Evictor:
 
     def _fold(self, topic: str, record: Any) -> None:
         """One record; a bad one becomes a dead letter and harms nothing else."""
-        self.clock.saw(record.timestamp, _mono_ms())
+        self.clock.saw(record.timestamp, mono_ms())
         try:
             if topic in facts.TOPICS:
                 fate = self.facts.fold(topic, record)
@@ -213,15 +190,6 @@ class Evictor:
             if not self.queue.ask(request):
                 self.migration.flights.drop(request.uid)
 
-    async def _letters(self) -> None:
-        """Dead letters go out when they can; a broker that refuses them stops nothing."""
-        while True:
-            try:
-                await self._source.write_letters()
-            except Exception as error:  # noqa: BLE001 - whatever the client raises: wait, go on
-                log.warning("dead letters wait: %s", error)
-                await asyncio.sleep(self.settings.retry_max_s)
-
     def _say(self, report: EvictionReport) -> None:
         dry = str(report.dry_run).lower()
         self.metrics.count("evictor_outcomes", report.source, report.outcome, report.reason, dry)
@@ -246,13 +214,3 @@ class Evictor:
         self.metrics.set("evictor_reports_waiting", self._reports.waiting)
         self.metrics.set("evictor_leads", int(self.election.leads))
         self.metrics.set("evictor_ready", int(self.ready))
-
-
-async def _cancel(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError, Exception):
-        await task
-
-
-def _mono_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -7,7 +7,6 @@ is refused as everywhere; what cannot go now is asked for again by the keeper's 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 
 from asyncio_throttle.throttler import Throttler
@@ -17,12 +16,9 @@ from scheduler_bridge.evictions.budget import Budget, Limits
 from scheduler_bridge.evictions.victim import NotAVictim, victim
 from scheduler_bridge.kube.client import Kube
 from scheduler_bridge.kube.errors import KubeError
+from scheduler_bridge.life import mono_ms
 
 log = logging.getLogger("slackwater.evictor")
-
-
-def _mono_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 class Recaller:
@@ -35,7 +31,7 @@ class Recaller:
         *,
         per_s: int = 10,
         dry_run: bool = False,
-        clock: Callable[[], int] = _mono_ms,
+        clock: Callable[[], int] = mono_ms,
     ) -> None:
         self._api = EvictionApi(kube)
         self._budget = Budget(limits)

@@ -8,10 +8,8 @@ call every node stale.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
-import signal
 import time
 from typing import Any
 
@@ -31,6 +29,7 @@ from scheduler_bridge.http import HttpServer
 from scheduler_bridge.kube.client import Kube
 from scheduler_bridge.kube.errors import KubeError
 from scheduler_bridge.kube.mirror import Mirror
+from scheduler_bridge.life import Part, live, mono_ms
 from scheduler_bridge.log_clock import LogClock
 from scheduler_bridge.metrics import EXTENDER_TABLE, HTTP_TABLE, Metrics
 from scheduler_bridge.source import Source
@@ -93,7 +92,7 @@ class Extender:
         return not self.blind()
 
     def now_ms(self) -> int:
-        return self.clock.now_ms(_mono_ms())
+        return self.clock.now_ms(mono_ms())
 
     def blind(self) -> str:
         """Why nothing can be said of nodes just now; "" when it can."""
@@ -114,28 +113,28 @@ class Extender:
 
     async def run(self) -> None:
         """Until `stop`, SIGTERM or SIGINT; the caller has started `server`, which ends with us."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self.stop)
-        parts = [
-            ("read", self._read()), ("letters", self._letters()), ("nodes", self.nodes.run()),
-            ("pods", self.pods.run()), ("sweep", self._sweep()), ("stop", self._stop.wait()),
-        ]  # fmt: skip
-        if self.settings.annotating is not None:
-            parts.append(("annotate", self._annotate(self.settings.annotating)))
-        tasks = [asyncio.create_task(part, name=name) for name, part in parts]
+        parts: dict[str, Part] = {
+            "read": self._read,
+            "letters": self._source.write_letters,
+            "nodes": self.nodes.run,
+            "pods": self.pods.run,
+            "sweep": self._sweep,
+        }
+        if (rules := self.settings.annotating) is not None:
+            parts["annotate"] = lambda: self._annotate(rules)
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await live(parts, self._stop, self._settle)
         finally:
-            await self.server.stop()
-            await self.bindings.settle()
-            await _cancel(tasks)
             await self._source.stop()
+
+    async def _settle(self) -> None:
+        """Answers in flight are given; what was reserved for them is bound, or known not to be."""
+        await self.server.stop()
+        await self.bindings.settle()
 
     def fold(self, topic: str, record: Any) -> None:
         """One record into the fleet; a bad one becomes a dead letter and harms nothing else."""
-        self.clock.saw(record.timestamp, _mono_ms())
+        self.clock.saw(record.timestamp, mono_ms())
         try:
             if record.value is not None:
                 codec.encoding_of(record.headers)
@@ -192,15 +191,6 @@ class Extender:
             self._records.let_pass(self.now_ms())
             self.fleet.collect(self.nodes.objects, self.now_ms() - GONE_MS)
 
-    async def _letters(self) -> None:
-        """Dead letters go out when they can; a broker that refuses them stops nothing."""
-        while True:
-            try:
-                await self._source.write_letters()
-            except Exception as error:  # noqa: BLE001 - whatever the client raises: wait, go on
-                log.warning("dead letters wait: %s", error)
-                await asyncio.sleep(self.settings.retry_max_s)
-
     async def _annotate(self, rules: Annotating) -> None:
         """Write scores on nodes, worst first, at a pace; what fails is due again."""
         throttle = Throttler(rate_limit=rules.writes_per_s, period=1.0)
@@ -239,15 +229,3 @@ class Extender:
 
 def _node(node: Node) -> NodeRow:
     return nodes.read(node, SCORE_ANNOTATION)
-
-
-async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    for task in tasks:
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await task
-
-
-def _mono_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

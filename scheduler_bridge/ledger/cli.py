@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import Annotated, Any
 
 import orjson
@@ -17,6 +16,7 @@ from rich.table import Table
 
 from scheduler_bridge.ledger.amounts import NOTHING, less
 from scheduler_bridge.ledger.book import Held, NodeBook, figures
+from scheduler_bridge.life import mono_ms
 from scheduler_bridge.reconcile import Amount
 from scheduler_bridge.source import Source
 from scheduler_bridge.view import View
@@ -49,7 +49,7 @@ def show(
         said = str(error) or f"no topics of {prefix!r} within {CONNECT_S:.0f} s at {brokers}"
         typer.echo(f"ledger: {said}; see --brokers and --prefix", err=True)
         raise typer.Exit(2) from None
-    lines = rows(view, view.now_ms(_mono_ms()), node)
+    lines = rows(view, view.now_ms(mono_ms()), node)
     if as_json:
         for line in lines:
             typer.echo(orjson.dumps(line).decode())
@@ -122,7 +122,7 @@ async def _read(brokers: str, prefix: str) -> View:
 
 
 def _fold(view: View, topic: str, record: Any) -> None:
-    view.saw(record.timestamp, _mono_ms())
+    view.saw(record.timestamp, mono_ms())
     try:
         if record.value is not None:
             codec.encoding_of(record.headers)
@@ -134,7 +134,3 @@ def _fold(view: View, topic: str, record: Any) -> None:
             )
     except BadRecord as error:
         logging.getLogger("slackwater.bridge").debug("%s %d: %s", topic, record.offset, error)
-
-
-def _mono_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -24,6 +24,7 @@ from scheduler_bridge.ledger.claims import Lendable
 from scheduler_bridge.ledger.log import LedgerLog, partition_of
 from scheduler_bridge.ledger.systems import Borrower
 from scheduler_bridge.ledger.turn import Node, Records, of_node
+from scheduler_bridge.life import mono_ms
 from scheduler_bridge.reconcile import Amount, Desired
 from scheduler_bridge.view import View
 from schemas.ledger_records import LedgerReign
@@ -134,7 +135,7 @@ class Keeper:
             self._quiet.clear()
             return
         await self._take_over()
-        now_ms = self._view.now_ms(_mono_ms())
+        now_ms = self._view.now_ms(mono_ms())
         places = {one.system.name: one.nodes for one in self._borrowers}
         nodes = sorted(set(self._view.book.nodes).union(*places.values()))
         for first in range(0, len(nodes), AT_ONCE):
@@ -192,8 +193,8 @@ class Keeper:
     def _of_node(self, node: str, partition: int, here: Sequence[str], now_ms: int) -> Records:
         """Everything that is to be written of one node; what is to be shown is told on the way."""
         log_ = self._view.book
-        book, mono_ms = log_.of(node), _mono_ms()
-        seen = {one.system.name: one.seen(node, mono_ms) for one in self._borrowers}
+        book, read_ms = log_.of(node), mono_ms()
+        seen = {one.system.name: one.seen(node, read_ms) for one in self._borrowers}
         want = self._view.desired.get(node)
         held: dict[str, Held] = {}
         for one in self._borrowers:
@@ -231,7 +232,3 @@ class Keeper:
             return Lendable(NOTHING, new_work=False)
         fresh = now_ms - want.seen_ms < self._stale_ms
         return Lendable(want.amount, want.new_work and fresh)
-
-
-def _mono_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
