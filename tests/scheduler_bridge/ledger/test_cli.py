@@ -26,7 +26,7 @@ def test_a_row_says_what_is_held_what_may_be_and_what_is_left() -> None:
     view.fold_capacity(b"n", codec.encode(capacity("n", 1, 8000)), 1)
     entry = LedgerEntry("n", "kubernetes", 3000, GIB, 500, 0, (), 700, 0)
     claim = LedgerClaim("n", "slurm", "a", 60_000, 2000)
-    grant = LedgerGrant("n", "slurm", "a", True, "", 1, cpu_milli=2000, until_ms=60_000)
+    grant = LedgerGrant("n", "slurm", "a", True, "", 1, 0, cpu_milli=2000, until_ms=60_000)
     for key, record in (
         (ledger.entry_key("n", "kubernetes"), entry),
         (ledger.claim_key("n", "slurm", "a"), claim),
