@@ -47,6 +47,7 @@ OTHER = (
     + "slo_guard: {step_wait_ms: 3000, calm_ms: 5000, objectives:"
     + " [{workload: shop/web, p99_us: 100000, errors_permille: 10, window_ms: 20000}]}\n"
 )
+THIRD = OTHER.replace("short_model: predicted", "short_model: newest")
 WORKLOAD = "shop/web"
 Side = tuple[str, int, bytes, Any]
 
@@ -117,9 +118,11 @@ def _sample(world: World, node: Node, dice: Random) -> None:
 
 
 def _side(world: World, nodes: Sequence[Node], second: int, dice: Random) -> Iterator[Side]:
-    """Inventory, ledger and fleet facts as they come, and one change of policy half-way."""
-    if second == SECONDS // 2:
-        yield "policies", 0, b"default", PolicyRecord("default", 2, "", OTHER)
+    """Inventory, ledger and fleet facts as they come, and two changes of policy."""
+    changes = {SECONDS // 2: (2, OTHER), SECONDS * 3 // 4: (3, THIRD)}
+    if second in changes:
+        version, text = changes[second]
+        yield "policies", 0, b"default", PolicyRecord("default", version, "", text)
     if dice.random() < 0.2:
         node = dice.choice(nodes)
         made = dice.choice((online, best_effort))(f"{node.name}-x{second}")
