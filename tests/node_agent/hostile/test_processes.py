@@ -26,14 +26,14 @@ from tests.node_agent.hostile.kit import (
     process,
     write_inventory,
 )
-from tests.support import unavailable
+from tests.support import patient, unavailable
 
 V1_ALONE = pytest.param(False, marks=pytest.mark.only_v1("as where there is v1 alone"))
 MOST_PROCESSES = 600  # of the bomb; the machine has other work
 # Forks until it may not, in every process, and again for each that dies.
-BOMB = """
+BOMB = f"""
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-end = time.time() + 30
+end = time.time() + {patient(30)}
 while time.time() < end:
     try:
         os.fork()
@@ -68,7 +68,8 @@ def victim(groups: Groups) -> pods.BestEffortPod:
     )
 
 
-def kill(groups: Groups, *, unified: bool, deadline_us: int = 10_000_000) -> evict.Evicted:
+def kill(groups: Groups, *, unified: bool) -> evict.Evicted:
+    deadline_us = round(patient(10) * 1_000_000)
     with trees(groups.layout, groups.be_root, unified=unified) as (cpu, whole):
         pod = victim(groups)
         todo = evict.plan(cpu.version, pod, evict.observe(cpu, pod))
@@ -114,7 +115,7 @@ def test_a_fork_bomb_dies_whole(groups: Groups, *, unified: bool) -> None:
     limit_processes(groups, groups.be_root)
     procs = groups.directory("cpu", f"{groups.be_root}/batch") / "cgroup.procs"
     with process(groups, f"{groups.be_root}/batch", BOMB):
-        until = time.monotonic() + 20
+        until = time.monotonic() + patient(20)
         while len(procs.read_text().split()) < MOST_PROCESSES // 2:
             assert time.monotonic() < until, "the bomb does not go off"
         assert kill(groups, unified=unified).empty
@@ -129,7 +130,7 @@ def test_more_processes_than_descriptors_are_killed_all_the_same(groups: Groups)
     procs = groups.directory("cpu", f"{groups.be_root}/batch") / "cgroup.procs"
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with process(groups, f"{groups.be_root}/batch", many):
-        until = time.monotonic() + 20
+        until = time.monotonic() + patient(20)
         while len(procs.read_text().split()) < 400:
             assert time.monotonic() < until, "not all have started"
         spare = evict.AT_ONCE + 64 + len(list(Path("/proc/self/fd").iterdir()))
