@@ -203,10 +203,9 @@ def _signal_some(tree: Subtree, group: Parts, pids: Sequence[int], number: signa
     held: dict[int, int] = {}
     try:
         for pid in pids:
-            try:
-                held[pid] = os.pidfd_open(pid)
-            except ProcessLookupError:
-                continue
+            descriptor = _hold(pid)
+            if descriptor is not None:
+                held[pid] = descriptor
         for pid in tree.processes(group) & held.keys():
             try:
                 signal.pidfd_send_signal(held[pid], number)
@@ -215,6 +214,20 @@ def _signal_some(tree: Subtree, group: Parts, pids: Sequence[int], number: signa
     finally:
         for descriptor in held.values():
             os.close(descriptor)
+
+
+def _hold(pid: int) -> int | None:
+    """A descriptor of the process; None: it has ended.
+
+    Kernels say it in three ways: ESRCH; EINVAL too while it is reaped; ENOENT (from 6.16) or
+    EINVAL when the number is a thread's by now.
+    """
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in (errno.ESRCH, errno.EINVAL, errno.ENOENT):
+            return None
+        raise
 
 
 def _is_empty(tree: Subtree, group: Parts) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import time
@@ -107,6 +108,29 @@ def test_processes_deep_down_are_found(groups: Groups, *, unified: bool) -> None
     with process(groups, deep) as pid:
         assert kill(groups, unified=unified).empty
         assert ended(pid)
+
+
+@pytest.mark.only_v1("on v2 cgroup.kill needs no descriptors")
+@pytest.mark.parametrize("said", [errno.ESRCH, errno.EINVAL, errno.ENOENT])
+def test_a_process_that_ends_under_our_hands_keeps_no_other_alive(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch, said: int
+) -> None:
+    groups.pod("besteffort", "batch")
+    hold, refused = os.pidfd_open, list[int]()
+
+    def one_has_just_ended(pid: int) -> int:
+        if not refused:
+            refused.append(pid)
+            raise OSError(said, os.strerror(said))
+        return hold(pid)
+
+    path = f"{groups.be_root}/batch"
+    with process(groups, path) as one, process(groups, path) as other:
+        monkeypatch.setattr(os, "pidfd_open", one_has_just_ended)
+        assert kill(groups, unified=False).empty
+        assert ended(one)
+        assert ended(other)
+    assert refused == [min(one, other)]
 
 
 @pytest.mark.parametrize("unified", [True, V1_ALONE])
