@@ -47,10 +47,11 @@ lint: venv
 
 test: setup lint
 ifeq ($(TESTS),tests)
-	@echo "== pytest, rules without a machine: on all cores"
-	@$(BIN)/python -m pytest --numprocesses=logical --dist=worksteal --durations=5 $(PURE) $(ARGS)
-	@echo "== pytest, brokers and kernel: one at a time"
-	@$(BIN)/python -m pytest --durations=15 tests $(PURE:%=--ignore=%) $(ARGS)
+	@code=0; echo "== pytest, rules without a machine: on all cores"; \
+	$(BIN)/python -m pytest --numprocesses=logical --dist=worksteal --durations=5 $(PURE) $(ARGS) || code=$$?; \
+	echo "== pytest, brokers, kernel and clusters: one at a time"; \
+	$(BIN)/python -m pytest --durations=15 tests $(PURE:%=--ignore=%) $(ARGS) || code=$$?; \
+	exit $$code
 else
 	@echo "== pytest"
 	@$(BIN)/python -m pytest --durations=15 $(TESTS) $(ARGS)

@@ -90,7 +90,7 @@ class Records:
         try:
             policy = published(codec.decode(PolicyRecord, raw)).policy
         except BadPolicy as error:
-            raise BadRecord("bad_policy", str(error)) from None
+            raise BadRecord("wrong_type", str(error)) from None
         if policy == self._fleet.policy:
             return "old"
         self._fleet.set_policy(policy)

@@ -186,7 +186,7 @@ def a_bad_record_is_an_error(patch: Patch) -> None:
 
 
 def patches_come_in_any_order(patch: Patch) -> None:
-    patch.setattr(scheduler_bridge.reconcile, "_urgency", lambda each: each.node)
+    patch.setattr(scheduler_bridge.reconcile, "_urgency", lambda each, _: each.node)
 
 
 TEETH = (

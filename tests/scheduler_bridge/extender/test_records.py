@@ -86,7 +86,7 @@ def test_a_canary_places_by_what_holds_elsewhere() -> None:
         ("signals", None, lambda: codec.encode(Signal("n", cause(NOW_MS), True)), "key_mismatch"),
         ("capacity", b"n", lambda: codec.encode(capacity("n", -1)), "wrong_type"),
         ("ledger", b"n/x", lambda: codec.encode(LedgerEntry("n", "y", 1, 1)), "key_mismatch"),
-        ("policies", b"default", lambda: policy_record("nonsense: 1"), "bad_policy"),
+        ("policies", b"default", lambda: policy_record("nonsense: 1"), "wrong_type"),
     ],
 )
 def test_r8_a_bad_record_says_why_and_changes_nothing(
