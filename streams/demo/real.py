@@ -97,10 +97,14 @@ class RealNode:
         self.protected_from_us = now_us
         self.status.phase = "protected"
 
-    async def steps(self, until_s: Callable[[], float | None]) -> None:
+    async def steps(
+        self,
+        until_s: Callable[[], float | None],
+        apart_us: Callable[[], tuple[int, int] | None],
+    ) -> None:
         """The load goes up and down until the monotonic time that ``until_s`` says (None: never).
 
-        Goes on a little longer when foreign load left too few steps to judge.
+        Goes on longer when foreign load, or an outage (``apart_us``), left too few steps to judge.
         """
         up = False
         while True:
@@ -111,7 +115,7 @@ class RealNode:
             end = until_s()
             if end is None or time.monotonic() + self.settings.step_s <= end:
                 continue
-            judged = len(judge.verdict(self.trace_so_far(), self.bounds).judged)
+            judged = len(judge.verdict(self.trace_so_far(), self.bounds, apart_us()).judged)
             if judged >= judge.JUDGED_AT_LEAST or time.monotonic() > end + EXTRA_S:
                 break
         self.stage.end_step(time.monotonic_ns() // 1000)

@@ -210,7 +210,7 @@ class Demo:
         await one.unprotected()
         await one.protect()
         async with self._outage():
-            await one.steps(lambda: self._ends)
+            await one.steps(lambda: self._ends, lambda: self._apart_us)
         await one.finish()
 
     @contextlib.asynccontextmanager

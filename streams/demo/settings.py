@@ -12,7 +12,7 @@ QUIET_SHARE = 8  # each of the two phases without an agent takes this part of th
 QUIET_LONGEST_S = 8.0
 UP_STEPS_WANTED = 6
 STEP_S = (2.5, 4.0)  # shortest, longest
-EXTRA_S = 10.0  # goes on so much longer when too few steps could be judged
+EXTRA_S = 30.0  # goes on so much longer when too few steps could be judged
 
 
 def seconds(text: str) -> float:
