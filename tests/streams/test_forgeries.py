@@ -100,7 +100,9 @@ async def test_s3_forgeries_are_dead_letters_and_the_rest_goes_on(
             )
             state = worker.engines[home].state
             assert state is not None
-            assert len(state.seats[key].uids) == victim.pods  # the forged inventory had none
+            await until(  # the forged inventory had none; the honest one waits for its tick
+                lambda: len(state.seats[key].uids) == victim.pods, 15, "the honest inventory"
+            )
             assert all(engine.open for engine in worker.engines.values())
         letters = {
             (said["topic"], said["offset"]): said["reason"]
