@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 
 from scheduler_bridge.admission.cluster import Cluster
 from scheduler_bridge.admission.overuse import Overuse, Recalled
 from scheduler_bridge.admission.webhook import Webhook
+from scheduler_bridge.life import mono_ms
 from scheduler_bridge.metrics import Metrics
 
 log = logging.getLogger("slackwater.admission")
 TURN_S = 1.0
-PATIENCE_MS = 60_000
-"""So long a disruption budget, say, is asked again; then it is another pod's turn."""
-LEFT_ALONE_MS = 300_000
 REFUSALS = ("not_best_effort", "opted_out")
 Ask = Callable[[str, str, str], Awaitable[str]]
 """Ask for the end of a pod by uid, namespace and name: what became of it, in a word."""
@@ -37,7 +34,7 @@ class RecallKeeper:
         metrics: Metrics,
         leads: Callable[[], bool],
         ask: Ask,
-        clock: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+        clock: Callable[[], int] = mono_ms,
     ) -> None:
         self._webhook = webhook
         self._cluster = cluster
@@ -84,5 +81,5 @@ class RecallKeeper:
         if outcome != before:
             self._metrics.count("admission_recalls", outcome)
             log.info("%s/%s is called back: %s (%s)", one.namespace, one.name, outcome, one.why)
-        if outcome in REFUSALS or now_ms - since_ms >= PATIENCE_MS:
-            self._left_alone[one.uid] = now_ms + LEFT_ALONE_MS
+        if outcome in REFUSALS or now_ms - since_ms >= self._rule.patience_s * 1000:
+            self._left_alone[one.uid] = now_ms + self._rule.left_alone_s * 1000

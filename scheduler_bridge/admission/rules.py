@@ -113,6 +113,9 @@ class Recall(Part, frozen=True):
     enabled: bool = True
     after_s: Annotated[int, Meta(ge=0, le=86_400)] = 120  # over without a break
     most: Annotated[int, Meta(ge=1, le=1000)] = 50  # pods at once
+    # a pod that does not go, for a disruption budget say, is asked for so long, and then left alone
+    patience_s: Annotated[int, Meta(ge=1, le=86_400)] = 60
+    left_alone_s: Annotated[int, Meta(ge=1, le=86_400)] = 300
 
 
 class Rules(Part, frozen=True):
