@@ -1,0 +1,162 @@
+"""A recording or a bundle, opened: its manifest, its records by topic, partition and offset.
+
+Every reader of the past goes through here. A segment is checked against its checksum before it is
+read for the first time; one that is damaged is named in `Recording.problems`, and reading goes on
+behind it. Memory: a row group at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streams.recording import manifest as manifests
+from streams.recording.container import Bundle, Files, Folder
+from streams.recording.manifest import BadRecording, Manifest, Problem, Segment
+from streams.recording.segment import ROWS, SCHEMA, Record, records_of
+from streams.recording.store import read_folder
+
+MAX_GROUP_BYTES = 256 * 1024 * 1024  # uncompressed, of one row group
+Place = tuple[str, int]
+
+
+class Recording:
+    """``manifest``: what it says of itself. ``problems``: what cannot be used; grows by reading."""
+
+    def __init__(self, manifest: Manifest, files: Files, problems: list[Problem]) -> None:
+        self.manifest = manifest
+        self.problems = problems
+        self._files = files
+        self._segments: dict[Place, list[Segment]] = defaultdict(list)
+        self._checked: dict[str, bool] = {}
+        for segment in sorted(manifest.segments, key=lambda s: (s.topic, s.partition, s.first)):
+            self._segments[segment.topic, segment.partition].append(segment)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._files.close()
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Every (topic, partition) that has records, sorted."""
+        return tuple(sorted(self._segments))
+
+    def partitions(self, topic: str = "samples") -> tuple[int, ...]:
+        """The partitions of a topic that have records, sorted."""
+        return tuple(number for name, number in self.places if name == topic)
+
+    def segments(self, topic: str, partition: int) -> tuple[Segment, ...]:
+        """The segments of one partition, in offset order; damaged ones too."""
+        return tuple(self._segments.get((topic, partition), ()))
+
+    def records(
+        self, topic: str, partition: int, above: int = -1, upto: int | None = None
+    ) -> Iterator[Record]:
+        """Records with offsets in (above, upto], in order; what is damaged is left out."""
+        segments = self._segments.get((topic, partition), [])
+        begin = max(bisect_right(segments, above, key=lambda s: s.first) - 1, 0)
+        for segment in segments[begin:]:
+            if upto is not None and segment.first > upto:
+                return
+            if segment.last <= above or not self.sound(segment):
+                continue
+            for record in self._read(segment):
+                if record.offset > above:
+                    if upto is not None and record.offset > upto:
+                        return
+                    yield record
+
+    def sound(self, segment: Segment) -> bool:
+        """Whether a segment is as its manifest says; looked at once."""
+        known = self._checked.get(segment.name)
+        if known is None:
+            why = self._fault(segment)
+            if why:
+                self.problems.append(Problem(segment.name, why))
+            known = self._checked[segment.name] = not why
+        return known
+
+    def verify(self) -> bool:
+        """Look at every segment; whether all are sound (`problems` names the others)."""
+        wrong = [s for s in self.manifest.segments if not self.sound(s)]
+        return not wrong and not self.problems
+
+    def _fault(self, segment: Segment) -> str:
+        """What is wrong with a segment; "" for nothing."""
+        try:
+            with self._files.open(segment.name) as file:
+                size = file.seek(0, 2)
+                if size != segment.size_bytes:
+                    return f"has {size} bytes, the manifest says {segment.size_bytes}"
+                file.seek(0)
+                if hashlib.file_digest(file, "sha256").hexdigest() != segment.sha256:
+                    return "is damaged (checksum)"
+                file.seek(0)
+                return _implausible(pq.ParquetFile(file).metadata, segment)
+        except FileNotFoundError:
+            return "is missing"
+        except (OSError, pa.ArrowException) as error:
+            return f"cannot be read: {error}"[:300]
+
+    def _read(self, segment: Segment) -> Iterator[Record]:
+        try:
+            with self._files.open(segment.name) as file:
+                parquet = pq.ParquetFile(file)
+                for batch in parquet.iter_batches(batch_size=ROWS, use_threads=False):
+                    yield from records_of(batch, segment.topic, segment.partition)
+        except (OSError, pa.ArrowException) as error:
+            self._checked[segment.name] = False
+            self.problems.append(Problem(segment.name, f"cannot be read: {error}"[:300]))
+
+
+def _implausible(found: pq.FileMetaData, segment: Segment) -> str:
+    """Why a segment's own header is not believed; "" when it is."""
+    if not found.schema.to_arrow_schema().equals(SCHEMA):
+        return "has other columns than a segment"
+    if found.num_rows != segment.records:
+        return f"has {found.num_rows} records, the manifest says {segment.records}"
+    groups = [found.row_group(i) for i in range(found.num_row_groups)]
+    if any(each.num_rows > ROWS or each.total_byte_size > MAX_GROUP_BYTES for each in groups):
+        return "has a row group that is too large to be one of ours"
+    return ""
+
+
+def open_recording(path: str | Path) -> Recording:
+    """Open a recording (folder) or a bundle (file) for reading.
+
+    Raises BadRecording for what is neither, and for a bundle without a readable manifest.
+    """
+    where = Path(path)
+    try:
+        if where.is_dir():
+            manifest, problems = read_folder(where)
+            return Recording(manifest, Folder(where), problems)
+        bundle = Bundle(where)
+    except FileNotFoundError:
+        raise BadRecording(f"{where} does not exist") from None
+    except OSError as error:
+        raise BadRecording(f"{where} cannot be opened: {error.strerror or error}") from None
+    try:
+        return Recording(manifests.read(bundle.manifest), bundle, bundle.problems)
+    except BadRecording as error:
+        bundle.close()
+        raise BadRecording(f"{where}: {error}") from None
