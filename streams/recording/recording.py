@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -84,6 +84,20 @@ class Recording:
                     if upto is not None and record.offset > upto:
                         return
                     yield record
+
+    def table(
+        self,
+        name: str,
+        *,
+        columns: Sequence[str] = (),
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        nodes: Collection[str] = (),
+    ) -> pa.Table:
+        """A decoded table: one row a record, or a pod in it; see `streams.recording.tables`."""
+        from streams.recording import tables  # noqa: PLC0415  (a replay needs none of it)
+
+        return tables.table(self, name, columns=columns, from_ms=from_ms, to_ms=to_ms, nodes=nodes)
 
     def sound(self, segment: Segment) -> bool:
         """Whether a segment is as its manifest says; looked at once."""
