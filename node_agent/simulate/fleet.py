@@ -25,6 +25,8 @@ SYSTEM_BYTES = GIB
 DAYS = 7
 JITTER_STEPS = 6
 ONLINE_PRIORITY, BATCH_PRIORITY = 9000, 5500
+SERVICES = ("shop/web", "shop/cart")
+"""Workloads of the first pods of every node: services that measure themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,11 @@ class Fleet:
         """Uid of an online pod."""
         return f"{self.names[row]}-online-{pod:03}"
 
+    def _workload(self, row: int, pod: int) -> str:
+        if pod < len(SERVICES):
+            return SERVICES[pod]
+        return f"service-{int(self.entity[row, pod]):03}"
+
     def online_facts(self, row: int) -> tuple[PodFact, ...]:
         """Inventory of a node's online pods, in the order of the sample's columns."""
         return tuple(
@@ -65,7 +72,7 @@ class Fleet:
                 uid=self.online_uid(row, pod),
                 name=f"online-{pod:03}",
                 namespace="services",
-                workload=f"service-{int(self.entity[row, pod]):03}",
+                workload=self._workload(row, pod),
                 qos="LS",
                 priority_class="prod",
                 priority=ONLINE_PRIORITY,

@@ -87,6 +87,8 @@ class Model:
         self.got_us: IntArray = np.zeros(batch, np.int64)
         self.batch_bytes: IntArray = np.zeros(batch, np.int64)
         self.online_milli: FloatArray = np.zeros(nodes)
+        self.demand_milli: FloatArray = np.zeros((nodes, fleet.online_pods))
+        self.wait: FloatArray = np.zeros((nodes, fleet.online_pods))  # share of the last period
         self.batch_milli: FloatArray = np.zeros(nodes)
         self._shift = fleet.shift_days * trace.day_steps + fleet.jitter_steps
 
@@ -140,6 +142,7 @@ class Model:
         refused[want == 0] = 0.0
         used_us = demand * (fits[:, None] * (dt_us / 1000))
         waits = np.minimum(wait[:, None] * (0.5 + share), 1.0)
+        self.demand_milli[rows], self.wait[rows] = demand, waits
         got_us = wants * ((batch / np.maximum(want, 1.0))[:, None] * (dt_us / 1000))
         got = _whole(got_us)
         self.got_us[rows] = got

@@ -55,8 +55,8 @@ class Trace:
         line = mean + (other - mean) * abs(inside - 0.5)
         lowered = (SLOTS * line - peak) / (SLOTS - 1)
         slot = int(rest_s * SLOTS / self.step_s)
-        noise = _noise(seed, absolute * SLOTS + slot) * (NOISE_PERMILLE / 1000.0)
-        rest = np.clip(lowered * (1.0 + noise), 0.0, peak)
+        drawn = noise(seed, absolute * SLOTS + slot) * (NOISE_PERMILLE / 1000.0)
+        rest = np.clip(lowered * (1.0 + drawn), 0.0, peak)
         at_peak = _mix(seed, absolute) % np.uint64(SLOTS) == np.uint64(slot)
         used: FloatArray = np.where(at_peak, peak, rest)
         return used
@@ -81,6 +81,6 @@ def _mix(seed: IntArray, index: IntArray) -> NDArray[np.uint64]:
     return bits ^ (bits >> np.uint64(31))
 
 
-def _noise(seed: IntArray, index: IntArray) -> FloatArray:
-    """Uniform in [-1, 1)."""
+def noise(seed: IntArray, index: IntArray) -> FloatArray:
+    """Uniform in [-1, 1), the same for the same numbers."""
     return (_mix(seed, index) >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0

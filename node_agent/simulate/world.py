@@ -15,6 +15,7 @@ from node_agent.simulate.fleet import Fleet
 from node_agent.simulate.model import Model
 from node_agent.simulate.sampler import Sampler
 from node_agent.simulate.scheduler import Scheduler, Task
+from node_agent.simulate.services import Services
 from node_agent.simulate.trace import IntArray, Trace
 from schemas.ledger import entry_key
 from schemas.records import Inventory, PodFact
@@ -35,6 +36,7 @@ class World:
         self.fleet = fleet
         self.model = Model(fleet, trace)
         self.sampler = Sampler(self.model, period_ms)
+        self.services = Services(fleet)
         nodes = len(fleet.names)
         self.scheduler = Scheduler(fleet, seed, backlog=2 * nodes if scheduling else 0)
         self.facts: list[dict[str, PodFact]] = [{} for _ in range(nodes)]
@@ -52,7 +54,9 @@ class World:
         before = int(self._last_us[rows.start])
         self._last_us[rows] = mono_us
         if before >= 0:
-            self.model.step(rows, max(0, mono_us - before), trace_s)
+            model, dt_us = self.model, max(0, mono_us - before)
+            model.step(rows, dt_us, trace_s)
+            self.services.note(rows, dt_us, model.wait[rows], model.demand_milli[rows])
 
     def settle(self, rows: slice, mono_us: int) -> list[Said]:
         """What became of batch pods, who comes next, and all records that say so."""
@@ -65,7 +69,8 @@ class World:
         for row in self._changed(self._new_pods, rows):
             out.insert(0, ("inventory", self.fleet.names[row], self.inventory(row)))
         lent = self._changed(self._new_ledger, rows)
-        return out + [self._entry(row) for row in lent]
+        out += [self._entry(row) for row in lent]
+        return out + [("slis", said.node, said) for said in self.services.due(rows)]
 
     def evict(self, row: int, uid: str, mono_us: int) -> list[Said]:
         """The pod's processes are gone at once, its slot and its loan after `GRACE_US`."""
