@@ -16,7 +16,7 @@ from enum import Enum
 from time import monotonic
 from typing import Any, Protocol
 
-from agents.log import Entry, Output, SideRecord, TickEntry
+from agents.log import Entry, Output, SampleEntry, SideRecord, TickEntry
 from agents.state import PartitionState
 from agents.step import step
 from schemas.errors import BadRecord
@@ -28,7 +28,8 @@ from streams.outputs import OutputFailed
 
 log = logging.getLogger(__name__)
 
-SLICE = 1_000  # records of one call of step
+SLICE = 1_000  # records of one call of step, so that a worker's loop stays responsive
+Read = Callable[[Record, Check], SampleEntry | Tick]
 
 
 class Side(Protocol):
@@ -55,6 +56,8 @@ class Ports:
     metrics: Metrics
     held_records: int = 20_000
     check: Check = intake.unchecked
+    read: Read = intake.read
+    slice_records: int = SLICE
 
 
 class Gate(Enum):
@@ -211,19 +214,19 @@ class PartitionEngine:
             self._ports.seek(self.partition, self.next, "full")
 
     def _slice(self) -> tuple[list[Entry], list[Output], int]:
-        """Up to SLICE entries from the held records, dead letters, last offset taken (-1: none)."""
+        """Entries of one slice of what is held, dead letters, last offset taken (-1: none)."""
         assert self.state is not None
         vector = dict(self.state.side)
         entries: list[Entry] = []
         letters: list[Output] = []
         last = -1
         self.waiting = False
-        while self._held and len(entries) < SLICE:
+        while self._held and len(entries) < self._ports.slice_records:
             record = self._held[0]
             if last >= 0 and last < self.mute_until <= record.offset:
                 break  # what is said and what is not are folded apart, however batches are cut
             try:
-                entry: Any = intake.read(record, self._ports.check)
+                entry: Any = self._ports.read(record, self._ports.check)
             except BadRecord as error:
                 letters.append(intake.dead_letter("samples", record, error))
             else:

@@ -99,6 +99,29 @@ class Recording:
 
         return tables.table(self, name, columns=columns, from_ms=from_ms, to_ms=to_ms, nodes=nodes)
 
+    def last(self, topic: str, partition: int) -> int:
+        """The highest offset recorded; -1 for none."""
+        return max((s.last for s in self._segments.get((topic, partition), ())), default=-1)
+
+    def since(self, topic: str, partition: int, ms: int) -> int:
+        """The first offset of the segment in which records of ``ms`` or later begin."""
+        for segment in self._segments.get((topic, partition), ()):
+            if segment.last_ms >= ms:
+                return segment.first
+        return self.last(topic, partition) + 1
+
+    def fault(self, topic: str, partition: int, above: int, upto: int) -> str:
+        """Why records in (above, upto] are known to be lost: damage, or a gap; "" for none."""
+        for gap in self.manifest.gaps:
+            here = (gap.topic, gap.partition) == (topic, partition)
+            if here and gap.first <= upto and gap.last > above:
+                return f"{topic}/{partition} {gap.first}..{gap.last} was lost: {gap.why}"
+        for segment in self._segments.get((topic, partition), ()):
+            if segment.first <= upto and segment.last > above and not self.sound(segment):
+                why = next(p.why for p in self.problems if p.name == segment.name)
+                return f"{segment.name} {why}"
+        return ""
+
     def sound(self, segment: Segment) -> bool:
         """Whether a segment is as its manifest says; looked at once."""
         known = self._checked.get(segment.name)

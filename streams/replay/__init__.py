@@ -1,1 +1,10 @@
-"""What is in a recording, folded again: compared, explained, and asked what if."""
+"""What was recorded is folded again, by the same engine, and compared with what was said then.
+
+`Fold` and `start_of` are all that others need: the checker, what-if, explain and the report.
+"""
+
+from streams.replay.fold import Fold
+from streams.replay.source import CannotReplay, Source
+from streams.replay.start import start_of
+
+__all__ = ["CannotReplay", "Fold", "Source", "start_of"]

@@ -1,0 +1,84 @@
+"""Where folding begins: an image in the recording, or the beginning of the log.
+
+`start_of` is called by replay, what-if, explain and the report; `images_of` by the checker too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from backports import zstd
+
+from agents.log import LAW_VERSION
+from agents.state import PartitionState
+from streams.images import Chunk, is_whole, read_chunk, unpack
+from streams.replay.source import CannotReplay, Source
+
+OPEN_CUTS = 4
+"""Cuts whose chunks are still awaited: an owner, its zombies, one that was given up."""
+
+
+def start_of(recording: Source, partition: int, before: int | None = None) -> PartitionState:
+    """The state to fold from: of the newest whole image whose `at` lies below offset ``before``.
+
+    Without ``before``, or when there is no such image: the earliest place from which all is
+    recorded. Raises CannotReplay when there is none.
+    """
+    if before is not None:
+        newest = None
+        for chunks in images_of(recording, partition):
+            if chunks[0].at >= before:
+                break
+            newest = chunks if newest is None or chunks[0].at >= newest[0].at else newest
+        if newest is not None:
+            return _unpacked(newest)
+    first = next(iter(recording.records("samples", partition)), None)
+    if first is None:
+        raise CannotReplay(f"there are no samples of partition {partition}: {_has(recording)}")
+    if first.offset == 0:
+        return PartitionState(partition, recording.manifest.incarnation)
+    for chunks in images_of(recording, partition):
+        if chunks[0].at + 1 >= first.offset and (before is None or chunks[0].at < before):
+            return _unpacked(chunks)
+    raise CannotReplay(
+        f"partition {partition} begins at offset {first.offset} and has no whole image of law "
+        f"version {LAW_VERSION}" + ("" if before is None else f" below offset {before}")
+        + ": record from the beginning, or over several images (one every 10 s), or use the "
+        f"software that recorded it ({recording.manifest.software})"
+    )  # fmt: skip
+
+
+def images_of(recording: Source, partition: int, above: int = -1) -> Iterator[list[Chunk]]:
+    """Whole images of this law version and incarnation, as they became whole on the topic.
+
+    ``above``: an offset of topic `images`. Memory: a few images.
+    """
+    cuts: dict[str, dict[int, Chunk]] = {}
+    for record in recording.records("images", partition, above):
+        try:
+            chunk = read_chunk(record.value or b"")
+        except (ValueError, TypeError, KeyError):
+            continue  # readers pass it over, workers too
+        ours = (recording.manifest.incarnation, LAW_VERSION)
+        if (chunk.incarnation, chunk.law_version) != ours:
+            continue
+        chunks = cuts.setdefault(chunk.cut, {})
+        chunks[chunk.i] = chunk
+        if len(chunks) == chunk.n:
+            del cuts[chunk.cut]
+            if is_whole(chunks):
+                yield [chunks[i] for i in sorted(chunks)]
+        while len(cuts) > OPEN_CUTS:
+            del cuts[next(iter(cuts))]
+
+
+def _unpacked(chunks: list[Chunk]) -> PartitionState:
+    try:
+        return unpack(chunks)
+    except (ValueError, KeyError, TypeError, zstd.ZstdError) as error:
+        raise CannotReplay(f"image {chunks[0].cut} cannot be opened: {error}") from None
+
+
+def _has(recording: Source) -> str:
+    there = ", ".join(map(str, recording.partitions())) or "none"
+    return f"the partitions recorded are {there}"

@@ -1,0 +1,1 @@
+"""What was recorded gives back what was decided."""
