@@ -287,6 +287,8 @@ class PartitionState:
         self._next_row = len(seats)
         rows = np.arange(len(seats), dtype=np.int64)
         self.nodes.write_rows(rows, _under("node.", arrays))
+        if self.nodes["count"][rows].tolist() != [len(said["uids"]) for said in seats]:
+            raise ValueError("the image counts other pods than it names")
         rooms = -(-arrays["node.count"] // ROOM_STEP) * ROOM_STEP
         starts = np.cumsum(rooms) - rooms
         self.nodes["start"][rows], self.nodes["room"][rows] = starts, rooms

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import struct
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
+import msgspec
 import numpy as np
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -29,6 +31,7 @@ from backports import zstd
 from agents.log import LAW_VERSION
 from agents.state import PartitionState
 from schemas.codec import VERSION
+from schemas.errors import BadPolicy
 from streams.metrics import Metrics
 from streams.settings import CHUNK_BYTES, WorkerSettings
 
@@ -42,7 +45,14 @@ ENOUGH = 2  # complete images to see before the highest `at` is believed to be t
 FETCH_BYTES = 8 * 1024 * 1024
 _U32 = struct.Struct("<I")
 Meta = dict[str, Any]
-Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
+Array = np.ndarray[Any, np.dtype[Any]]
+Arrays = Mapping[str, Array]
+MAX_STATE_BYTES = 1 << 30
+"""No partition's state is larger, unpacked."""
+_MALFORMED = (
+    ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError,
+    struct.error, zstd.ZstdError, msgspec.MsgspecError, BadPolicy,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,19 @@ class Chunk:
     law_version: int
     whole: str
     payload: bytes
+
+
+class _Head(msgspec.Struct):
+    """The header of a chunk."""
+
+    cut: str
+    i: int
+    n: int
+    at: int
+    incarnation: int
+    law_version: int
+    crc32: int
+    whole: str
 
 
 def pack(
@@ -103,17 +126,22 @@ def read_chunk(raw: bytes) -> Chunk:
     if raw[:4] != MAGIC or len(raw) < 8:
         raise ValueError("magic")
     (length,) = _U32.unpack_from(raw, 4)
-    said = orjson.loads(raw[8 : 8 + length])
     payload = raw[8 + length :]
-    if crc32(payload) != said.pop("crc32"):
+    try:
+        said = msgspec.json.decode(raw[8 : 8 + length], type=_Head)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"header: {error}") from None
+    if crc32(payload) != said.crc32:
         raise ValueError("checksum")
-    return Chunk(payload=payload, **said)
+    return Chunk(
+        said.cut, said.i, said.n, said.at, said.incarnation, said.law_version, said.whole, payload
+    )
 
 
 def is_whole(chunks: dict[int, Chunk]) -> bool:
     """Whether all chunks of a cut are there, by number, and together are what they promise."""
     one = next(iter(chunks.values()))
-    if len(chunks) != one.n:
+    if len(chunks) != one.n or not all(0 <= i < one.n for i in chunks):
         return False
     digest = hashlib.sha256()
     for i in sorted(chunks):
@@ -123,17 +151,42 @@ def is_whole(chunks: dict[int, Chunk]) -> bool:
 
 def unpack(chunks: list[Chunk]) -> PartitionState:
     """The state in the chunks of one whole cut, in order. Raises ValueError."""
-    frame = b"".join(chunk.payload for chunk in chunks)
-    raw = zstd.decompress(frame)
-    (length,) = _U32.unpack_from(raw)
-    said = orjson.loads(raw[4 : 4 + length])
-    body = memoryview(raw)[4 + length :]
-    arrays = {}
-    for name, dtype, shape, where in said["arrays"]:
-        count = int(np.prod(shape, dtype=np.int64))
-        flat = np.frombuffer(body, dtype=dtype, count=count, offset=where)
-        arrays[name] = flat.reshape(shape).copy()
-    return PartitionState.from_arrays(said["meta"], arrays)
+    meta, arrays = contents(chunks)
+    try:
+        return PartitionState.from_arrays(meta, arrays)
+    except _MALFORMED as error:
+        raise ValueError(f"the image holds no state: {error!r:.200}") from None
+
+
+def contents(chunks: list[Chunk]) -> tuple[Meta, dict[str, Array]]:
+    """(meta, arrays) as `pack` was given them. Raises ValueError.
+
+    What came from elsewhere may claim anything: nothing beyond `MAX_STATE_BYTES` is unpacked.
+    """
+    try:
+        raw = memoryview(_inflated(b"".join(chunk.payload for chunk in chunks)))
+        (length,) = _U32.unpack_from(raw)
+        said = orjson.loads(raw[4 : 4 + length])
+        body = raw[4 + length :]
+        return said["meta"], {each[0]: _array(body, *each[1:]) for each in said["arrays"]}
+    except _MALFORMED as error:
+        raise ValueError(f"the image is malformed: {error!r:.200}") from None
+
+
+def _inflated(frame: bytes) -> bytes:
+    inflater = zstd.ZstdDecompressor()
+    raw = inflater.decompress(frame, MAX_STATE_BYTES)
+    if not inflater.eof:
+        raise ValueError(f"more than {MAX_STATE_BYTES} bytes, or cut short")
+    return raw
+
+
+def _array(body: memoryview, dtype: str, shape: list[int], where: int) -> Array:
+    kind = np.dtype(dtype)
+    if kind.kind not in "iufb" or any(type(side) is not int or side < 0 for side in shape):
+        raise ValueError(f"an array of {dtype!r:.20} and shape {shape!r:.60}")
+    flat = np.frombuffer(body, dtype=kind, count=math.prod(shape), offset=where)
+    return flat.reshape(shape).copy()
 
 
 class ImageWriter:
@@ -252,7 +305,7 @@ class ImageReader:
                 continue
             try:
                 return unpack([chunks[i] for i in sorted(chunks)])
-            except (ValueError, KeyError, TypeError, zstd.ZstdError) as error:
+            except ValueError as error:
                 log.warning("image %s is refused: %s", next(iter(chunks.values())).cut, error)
                 self._metrics.add("images_refused_total", "broken")
         return None

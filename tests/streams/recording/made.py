@@ -42,12 +42,12 @@ def log_of(
     return cluster.broker, cluster.plan.partitions
 
 
-def bundle_of(broker: Broker, partitions: int, path: Path) -> Manifest:
-    """All of a simulated cluster's topics as one bundle at ``path``."""
+def bundle_of(broker: Broker, partitions: int, path: Path, from_ms: int = 0) -> Manifest:
+    """All of a simulated cluster's topics as one bundle at ``path``, or what came since a time."""
     places: dict[Place, list[Consumed]] = {}
     for topic in BY_NAME.values():
         for partition in range(partitions_of(topic, partitions)):
-            records = list(broker.whole(topic.name, partition))
+            records = [r for r in broker.whole(topic.name, partition) if r.timestamp >= from_ms]
             if records:
                 places[topic.name, partition] = list(records)
     manifest = Manifest(
