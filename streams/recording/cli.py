@@ -12,6 +12,7 @@ import orjson
 import typer
 
 from streams.recording import open_recording
+from streams.recording.cut_cli import cut_command
 from streams.recording.manifest import Gap, Manifest
 from streams.recording.overview import Held, held
 
@@ -22,6 +23,9 @@ app = typer.Typer(
 )
 FOLDER = typer.Argument(help="A recording: the folder that `slackwater record` fills.")
 EITHER = typer.Argument(help="A recording (folder) or a bundle (file).")
+
+
+app.command("cut")(cut_command)
 
 
 @app.callback()

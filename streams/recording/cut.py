@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from schemas import codec
@@ -20,8 +21,8 @@ from streams.recording.manifest import BadRecording, Cut, Gap, Manifest, Start
 from streams.recording.pack import Place, pack
 from streams.recording.segment import Record
 from streams.recording.spans import Span, above, span_of
-from streams.recording.starts import Source
 from streams.recording.taken import Taken, taken_of
+from streams.replay.source import Source
 
 NAMED = 5
 """Of what is there, in a refusal."""
@@ -161,11 +162,14 @@ def _gaps(gaps: Iterable[Gap], taken: Taken) -> Iterator[Gap]:
 
 def _there(source: Source, partitions: Iterable[int]) -> str:
     """What there is instead, in words."""
-    segments = [each for one in partitions for each in source.segments("samples", one)]
-    if not segments:
+    begins, ends = [], []
+    for one in partitions:
+        begins += [each.timestamp for each in islice(source.records("samples", one), 1)]
+        last = source.last("samples", one)
+        ends += [each.timestamp for each in source.records("samples", one, last - 1)]
+    if not begins:
         return "the recording holds no samples of these nodes"
-    first, last = min(s.first_ms for s in segments), max(s.last_ms for s in segments)
-    return f"the recording holds {shown(first)} to {shown(last)} (UTC)"
+    return f"the recording holds {shown(min(begins))} to {shown(max(ends))} (UTC)"
 
 
 def _some(names: set[str]) -> str:

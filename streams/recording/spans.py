@@ -9,7 +9,8 @@ from schemas.errors import BadRecord
 from schemas.records import Tick
 from streams.moments import shown
 from streams.recording.segment import Record
-from streams.recording.starts import Image, Source, images_of, vector_of
+from streams.recording.starts import Image, images_of, vector_of
+from streams.replay.source import Source
 
 LOOK_BACK_MS = 900_000
 """An image so much older than the time asked for is looked for first; then any."""
@@ -122,12 +123,7 @@ def _tick(record: Record) -> Tick | None:
 
 def above(source: Source, topic: str, partition: int, at_ms: int) -> int:
     """An offset at and below which everything is older than ``at_ms``."""
-    older = -1
-    for segment in source.segments(topic, partition):
-        if segment.last_ms >= at_ms:
-            break
-        older = segment.last
-    return older
+    return source.since(topic, partition, at_ms) - 1
 
 
 def side_label(topic: str, partition: int) -> tuple[str, int]:

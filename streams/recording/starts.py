@@ -5,30 +5,12 @@ Called by the cut. Only headers of chunks are kept while looking.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from streams.images import Chunk, contents, is_whole, read_chunk
-from streams.recording.manifest import Manifest, Segment
 from streams.recording.segment import Record
-
-
-class Source(Protocol):
-    """What is read from: a `Recording`, or anything that has its records."""
-
-    manifest: Manifest
-
-    @property
-    def places(self) -> tuple[tuple[str, int], ...]: ...
-
-    def partitions(self, topic: str = "samples") -> tuple[int, ...]: ...
-
-    def segments(self, topic: str, partition: int) -> tuple[Segment, ...]: ...
-
-    def records(
-        self, topic: str, partition: int, above: int = -1, upto: int | None = None
-    ) -> Iterator[Record]: ...
+from streams.replay.source import Source
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from schemas.records import PolicyRecord
 from streams.recording.pack import Place
 from streams.recording.segment import Record
 from streams.recording.spans import Span, above, side_label
-from streams.recording.starts import Source
+from streams.replay.source import Source
 
 EARLY_MS = 5_000
 """Brokers stamp records by clocks of their own, which differ by less."""
@@ -109,7 +109,7 @@ def taken_of(source: Source, spans: list[Span]) -> Taken:
             taken.put(_output(source, topic, span))
     everything = len(spans) == len(source.partitions())
     nodes = {node.decode("utf-8", "replace") for span in spans for node in span.nodes}
-    for topic, number in source.places:
+    for topic, number in _places(source):
         mine = [span for span in spans if side_label(topic, span.partition)[1] == number]
         if topic in topics.SIDE_TOPICS and mine:
             taken.put(_side(source, (topic, number), mine))
@@ -120,6 +120,12 @@ def taken_of(source: Source, spans: list[Span]) -> Taken:
             keep = partial(_letter_of, {span.partition: span for span in spans})
             taken.put(_beside(source, (topic, number), spans, keep))
     return taken
+
+
+def _places(source: Source) -> Iterator[Place]:
+    for topic in topics.BY_NAME:
+        for number in source.partitions(topic):
+            yield topic, number
 
 
 def _output(source: Source, topic: str, span: Span) -> Pick:
