@@ -70,6 +70,8 @@ PODS = Table(
     (
         *WHERE,
         _measured("node", CODE, "its name"),
+        _measured("boot", CODE, "start of the agent: counters begin anew"),
+        _measured("mono_us", INT, "the node's monotonic clock"),
         _measured("pods_rev", INT, "revision of the pod set"),
         _measured("place", INT, "of the pod in that set, from 0"),
         *(_measured(name, CODE, meaning) for name, meaning in FACTS),
@@ -88,6 +90,11 @@ _HEADS: dict[str, Callable[[Read], int]] = {
     "log_ms": lambda read: read[0].timestamp,
     "time": lambda read: read[0].timestamp,
     "pods_rev": lambda read: read[1].pods_rev,
+    "mono_us": lambda read: read[1].mono_us,
+}
+_NAMED: dict[str, Callable[[PackedSample], str]] = {
+    "node": lambda sample: sample.node.decode(),
+    "boot": lambda sample: sample.boot.hex(),
 }
 
 
@@ -114,7 +121,7 @@ class Sampled:
         self._schema = pa.schema([(column.name, column.type) for column in wanted])
         ids = _IDS[table.name]
         self._measured = {ids[c.name]: c.name for c in wanted if c.name in ids}
-        self._words = {name: Vocabulary() for name in ("node", *(name for name, _ in FACTS))}
+        self._words = {name: Vocabulary() for name in (*_NAMED, *(name for name, _ in FACTS))}
         self._codes: dict[int, tuple[Any, dict[str, npt.NDArray[np.int32]]]] = {}
 
     def batch(self, read: Sequence[Read]) -> pa.RecordBatch:
@@ -144,8 +151,9 @@ class Sampled:
             starts = (np.cumsum(counts) - counts).repeat(counts)
             return pa.array(np.arange(len(starts)) - starts, type=INT)
         words = self._words[column.name]
-        if column.name == "node":
-            codes = np.array([words.code(s.node.decode()) for _, s in read], dtype=np.int32)
+        if column.name in _NAMED:
+            name_of = _NAMED[column.name]
+            codes = np.array([words.code(name_of(sample)) for _, sample in read], dtype=np.int32)
             return words.array(codes.repeat(counts))
         found = [self._facts(*one)[column.name] for one in read]
         return words.array(np.concatenate(found) if found else np.zeros(0, dtype=np.int32))
