@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import orjson
 import pytest
 
@@ -16,27 +14,13 @@ from schemas import codec
 from schemas.records import DeadLetter, PolicyRecord
 from streams.images import read_chunk, unpack
 from streams.recording import Recording, open_recording
-from streams.recording.pack import pack
 from streams.recording.segment import Record
 from streams.replay import CannotReplay, Fold, start_of
 from streams.replay.start import images_of
-from tests.streams.recording.made import bundle_of, log_of
+from tests.streams.replay.changing import Change, changed
 
 SAID = ("commands", "capacity", "reservations", "signals", "decisions")
 Said = dict[tuple[str, int, bytes, str], bytes]
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("made") / "made.slack"
-    bundle_of(*log_of(), path)
-    return path
-
-
-@pytest.fixture
-def recording(path: Path) -> Iterator[Recording]:
-    with open_recording(path) as opened:
-        yield opened
 
 
 def said_then(recording: Recording, partition: int) -> Said:
@@ -56,21 +40,6 @@ def said_now(fold: Fold) -> Said:
         for o in batch
         if o.topic in SAID
     }
-
-
-def changed(recording: Recording, path: Path, *also: Record, without: range = range(0)) -> Path:
-    """The same recording with other records: ``also`` replace or are added by their offsets."""
-    places = {}
-    for topic, partition in recording.places:
-        more = {r.offset: r for r in also if (r.topic, r.partition) == (topic, partition)}
-        old = {r.offset: r for r in recording.records(topic, partition)}
-        new = {**old, **more}
-        gone = without if (topic, partition) == ("samples", 0) else range(0)
-        places[topic, partition] = [new[o] for o in sorted(new) if o not in gone]
-    for record in also:
-        places.setdefault((record.topic, record.partition), [record])
-    pack(path, msgspec.structs.replace(recording.manifest, segments=()), places)
-    return path
 
 
 @pytest.mark.parametrize("batch", [1, 37, 4_000])
@@ -121,7 +90,12 @@ def test_it_ends_where_it_is_told_and_behind_ticks(recording: Recording) -> None
 
 
 def test_a_hole_is_named(recording: Recording, tmp_path: Path) -> None:
-    with open_recording(changed(recording, tmp_path / "b", without=range(50, 60))) as torn:
+    def torn_out(records: list[Record]) -> list[Record]:
+        return [record for record in records if not 50 <= record.offset < 60]
+
+    with open_recording(
+        changed(recording, tmp_path / "b", {("samples", 0): torn_out})
+    ) as torn:  # fmt: skip
         with pytest.raises(CannotReplay, match="samples behind offset 49 are not recorded"):
             list(Fold(torn, 0, start_of(torn, 0)))
         behind = start_of(torn, 0, recording.last("samples", 0))
@@ -144,11 +118,7 @@ def test_a_damaged_segment_is_named(recording: Recording, path: Path, tmp_path: 
 def test_side_records_that_were_not_recorded_any_more_end_it(
     recording: Recording, tmp_path: Path
 ) -> None:
-    places = {
-        place: list(recording.records(*place, upto=3 if place == ("inventory", 0) else None))
-        for place in recording.places
-    }
-    pack(tmp_path / "b", msgspec.structs.replace(recording.manifest, segments=()), places)
+    changed(recording, tmp_path / "b", {("inventory", 0): lambda records: records[:4]})
     with open_recording(tmp_path / "b") as short:
         fold = Fold(short, 0, start_of(short, 0))
         ours = said_now(fold)
@@ -160,12 +130,11 @@ def test_side_records_that_were_not_recorded_any_more_end_it(
 
 
 def test_no_place_to_begin_is_an_error(recording: Recording, tmp_path: Path) -> None:
-    places = {
-        place: list(recording.records(*place, above=9 if place[0] == "samples" else -1))
-        for place in recording.places
-        if place[0] != "images"
+    changes: dict[tuple[str, int], Change] = {
+        ("samples", 0): lambda records: records[10:],
+        ("images", 0): lambda _: [],
     }
-    pack(tmp_path / "b", msgspec.structs.replace(recording.manifest, segments=()), places)
+    changed(recording, tmp_path / "b", changes)
     with open_recording(tmp_path / "b") as blind:
         with pytest.raises(CannotReplay, match="begins at offset 10 and has no whole image"):
             start_of(blind, 0)
@@ -187,7 +156,8 @@ def test_who_was_refused_then_is_refused_now(recording: Recording, tmp_path: Pat
     written = Record(
         "dead-letters", 0, last, 1, b"samples", codec.encode(letter), tuple(codec.JSON_HEADERS)
     )
-    with open_recording(changed(recording, tmp_path / "b", written)) as told:
+    changes: dict[tuple[str, int], Change] = {("dead-letters", 0): lambda old: [*old, written]}
+    with open_recording(changed(recording, tmp_path / "b", changes)) as told:
         letters = [
             o
             for batch in Fold(told, 0, start_of(told, 0))

@@ -1,0 +1,146 @@
+"""`slackwater replay`: decide again what was recorded, and say whether it is the same.
+
+The entry point `replay` of the group `slackwater.commands`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import typer
+
+from schemas.keys import BadKeys
+from schemas.names import check_brokers
+from schemas.topics import PREFIX
+from streams.explain_cli import moment
+from streams.recording import BadRecording
+from streams.replay.result import EXIT, Replayed, replayed
+from streams.replay.run import Wanted, opened, replay_all, spare_the_collector
+from streams.replay.source import CannotReplay
+from streams.replay.words import told
+from streams.topic_reader import CannotRun
+from streams.topics_cli import hush
+
+app = typer.Typer(add_completion=False)
+CANNOT = EXIT["cannot"]
+WORTH_PROCESSES = 20_000
+"""Records that are folded while another process starts, about."""
+
+
+@app.command()
+def replay(
+    path: Path | None = typer.Argument(
+        None, metavar="[BUNDLE|FOLDER]", help="A bundle (file) or a recording (folder)."
+    ),
+    brokers: str = typer.Option(
+        "", "--brokers", help="Instead of a recording: the topics of a cluster, host:port,..."
+    ),
+    prefix: str = typer.Option(PREFIX, "--prefix", help="With --brokers: prefix of the topics."),
+    begin: str = typer.Option(
+        "", "--from", help="From the newest image before this time (UTC, or log ms)."
+    ),
+    end: str = typer.Option("", "--to", help="Up to this time, inclusive (UTC, or log ms)."),
+    partition: list[int] = typer.Option([], "--partition", help="Only these, default all."),
+    speed: str = typer.Option("max", "--speed", help="max, or times real time: 1x, 10x."),
+    jobs: int = typer.Option(0, "--jobs", min=0, help="0: one a core, where it is worth it."),
+    keys: Path | None = typer.Option(
+        None, "--keys", help="The workers' folder of keys: check signatures instead of believing "
+        "the recorded refusals."
+    ),
+    accept_unsigned: bool = typer.Option(False, "--accept-unsigned", help="As the workers had it."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON document."),
+) -> None:  # fmt: skip
+    """Decide again what was recorded, by the same code, and compare every output byte for byte.
+
+    Nothing is published. Exit code 0: identical; 1: something differs; 2: it cannot be replayed;
+    3: recorded under another law version, so what is shown is a what-if.
+    """
+    hush()
+    spare_the_collector()
+    began = time.monotonic()
+    try:
+        wanted = Wanted(
+            path=path,
+            brokers=check_brokers(brokers) if brokers else "",
+            prefix=prefix,
+            from_ms=moment(begin) if begin else None,
+            to_ms=moment(end) if end else None,
+            keys=keys,
+            accept_unsigned=accept_unsigned,
+            speed=speed_of(speed),
+        )
+        found = run(wanted, partition, jobs)
+    except (BadRecording, CannotReplay, CannotRun, BadKeys) as error:
+        typer.echo(f"slackwater: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(CANNOT) from None
+    seconds = time.monotonic() - began
+    if as_json:
+        document = orjson.dumps(found.as_json(seconds), option=orjson.OPT_INDENT_2)
+        typer.echo(document.decode())
+    else:
+        typer.echo("\n".join(told(found, seconds)))
+    raise typer.Exit(EXIT[found.verdict])
+
+
+def run(wanted: Wanted, only: list[int], jobs: int) -> Replayed:
+    """Replay what is wanted. Raises what `opened` raises, and CannotReplay.
+
+    ``jobs`` 0: a process a core where there is enough to do.
+    """
+    if (wanted.path is None) == (not wanted.brokers):
+        raise CannotReplay("name a bundle or a folder, or the --brokers of a cluster; one of them")
+    with opened(wanted) as source:
+        there, laws = source.partitions(), source.manifest.law_versions
+        records = sum(source.last("samples", each) + 1 for each in there)
+    if unknown := sorted(set(only) - set(there)):
+        raise CannotReplay(f"partition {unknown[0]} is not there; there are {list(there)}")
+    if not there:
+        raise CannotReplay("there are no samples: nothing was decided from it")
+    partitions = sorted(set(only)) or list(there)
+    name = str(wanted.path or f"{wanted.brokers} {wanted.prefix}")
+    with_progress = sys.stderr.isatty()
+    jobs = jobs or (os.cpu_count() or 1 if records >= WORTH_PROCESSES else 1)
+    found = replay_all(partitions, wanted, jobs, _progress() if with_progress else _silent)
+    if with_progress:
+        typer.echo("\r\033[K", err=True, nl=False)
+    return replayed(name, laws, found)
+
+
+def speed_of(text: str) -> float:
+    """``max`` is 0. Raises CannotReplay."""
+    if text == "max":
+        return 0.0
+    try:
+        speed = float(text.removesuffix("x"))
+    except ValueError:
+        speed = 0.0
+    if not 0.001 <= speed <= 100_000:
+        raise CannotReplay(f"--speed {text!r}: write max, or times real time such as 1x or 10x")
+    return speed
+
+
+def _progress() -> Callable[[int, int], None]:
+    """Write how far it is, at most five times a second."""
+    last = [0.0]
+
+    def told(folded: int, of: int) -> None:
+        now = time.monotonic()
+        if of and now - last[0] >= 0.2:
+            last[0] = now
+            share = f"{100 * folded // of:3d} %"
+            typer.echo(f"\r\033[Kreplay: {share}, {folded:,} records", err=True, nl=False)
+
+    return told
+
+
+def _silent(folded: int, of: int) -> None:
+    """Nobody looks."""
+
+
+if __name__ == "__main__":
+    app()
