@@ -37,6 +37,7 @@ COMMANDS: dict[str, About] = {
     "slis": About("Say what a Prometheus knows of online services.", "streams"),
     "explain": About("Say why a node is treated as it is.", ""),
     "record": About("Keep what is on the topics as files; cut incidents out of them.", "replay"),
+    "replay": About("Decide again what was recorded, and compare.", "replay"),
     "node": About("The agent of one machine: measure and obey.", "node"),
     "simulate": About("A simulated fleet driven by real traces.", "node"),
     "bridge": About("Tell the schedulers what may be lent.", "bridge"),
