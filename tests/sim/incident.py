@@ -38,7 +38,7 @@ from tests.streams.recording.made import bundle_of
 SEED = 7
 NODES, PODS, PARTITIONS = 6, 12, 2
 BUSY, HOTTEST, CORES_MILLI, BATCH_SLOTS = 3, 12, 16_000, 8
-MEMORY_BYTES = 18 * GIB
+MEMORY_BYTES = 24 * GIB
 BAD_S, GOOD_S, END_S = 180, 330, 420
 KILL_S, TICK_MS, QUANTUM_MS, IMAGE_MS = 150, 1_000, 100, 30_000
 SPEED = 8.0  # trace seconds in a second: online load moves, as in an hour of a real fleet
@@ -80,7 +80,8 @@ def busy(fleet: Fleet, load: trace.Trace) -> Fleet:
     entity[:BUSY] = hot[fleet.entity[:BUSY] % HOTTEST]
     cpu_milli = np.full_like(fleet.cpu_milli, CORES_MILLI)
     request = fleet.online_cpu_milli * CORES_MILLI // fleet.cpu_milli[:, None] // 10 * 10
-    memory = fleet.online_memory_bytes * MEMORY_BYTES // fleet.memory_bytes[:, None] // MIB * MIB
+    was_mib = fleet.memory_bytes[:, None] // MIB
+    memory = fleet.online_memory_bytes // MIB * (MEMORY_BYTES // MIB) // was_mib * MIB
     return replace(
         fleet, entity=entity, cpu_milli=cpu_milli, online_cpu_milli=request,
         memory_bytes=np.full_like(fleet.memory_bytes, MEMORY_BYTES), online_memory_bytes=memory,
