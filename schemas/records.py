@@ -329,7 +329,7 @@ class Sli:
 
     ``end_ms``: wall time at which the window ends, by the service's clock. Two records of one end
     are one measurement; what says none (-1) is as old as its record. `schemas.slis` says what can
-    be believed.
+    be believed. ``p50_us`` 0, ``p90_us`` and ``p999_us`` -1: not measured.
     """
 
     workload: str  # as inventory names it
@@ -340,6 +340,8 @@ class Sli:
     requests: Int64
     errors: Int64 = 0
     end_ms: Int64 = -1
+    p90_us: Int64 = -1
+    p999_us: Int64 = -1
 
 
 @dataclass(frozen=True, slots=True)

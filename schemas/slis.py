@@ -20,6 +20,8 @@ RANGES = {
     "window_ms": (LEAST_WINDOW_MS, DAY_MS),
     "p50_us": (0, LONGEST_US),
     "p99_us": (0, LONGEST_US),
+    "p90_us": (-1, LONGEST_US),
+    "p999_us": (-1, LONGEST_US),
     "requests": (0, MOST_REQUESTS),
     "errors": (0, MOST_REQUESTS),
     "end_ms": (-1, LAST_MS),
@@ -44,6 +46,10 @@ def check(said: Sli, append_ms: int) -> None:
         raise BadRecord("implausible", f"errors {said.errors}; allowed: 0 to {said.requests}")
     if said.p50_us > said.p99_us:
         raise BadRecord("implausible", f"p50_us {said.p50_us}; allowed: 0 to p99_us {said.p99_us}")
+    if said.p90_us >= 0 and not said.p50_us <= said.p90_us <= said.p99_us:
+        raise BadRecord("implausible", f"p90_us {said.p90_us}; allowed: p50_us to p99_us, or -1")
+    if 0 <= said.p999_us < said.p99_us:
+        raise BadRecord("implausible", f"p999_us {said.p999_us}; allowed: from p99_us on, or -1")
     if append_ms >= 0 and said.end_ms > append_ms + AHEAD_MS:
         ahead_ms = said.end_ms - append_ms
         raise BadRecord(

@@ -55,13 +55,17 @@ class Rounds:
         return found
 
     async def _of(self, service: Service, at_s: float) -> tuple[list[Sli], list[str]]:
-        parts = (service.p99, service.requests, service.errors)
+        names = ("p99", "requests", "errors", *service.more)
+        queries = [
+            service.p99.query, service.requests.query, service.errors.query,
+            *(part.query for part in service.more.values()),
+        ]  # fmt: skip
         values = await asyncio.gather(
-            *(self.prometheus.ask(part.query, at_s, service.node_label) for part in parts),
+            *(self.prometheus.ask(query, at_s, service.node_label) for query in queries),
             return_exceptions=True,
         )
         good, wrong = [], []
-        for name, value in zip(("p99", "requests", "errors"), values, strict=True):
+        for name, value in zip(names, values, strict=True):
             if isinstance(value, BadAnswer):
                 wrong.append(f"{service.workload} {name}: {value}")
             elif isinstance(value, BaseException):
@@ -70,8 +74,9 @@ class Rounds:
                 good.append(value)
         if wrong:
             return [], wrong
-        p99, requests, errors = good
-        return slis_of(service, p99, requests, errors, round(at_s * 1000))
+        p99, requests, errors, *others = good
+        more = dict(zip(service.more, others, strict=True))
+        return slis_of(service, p99, requests, errors, round(at_s * 1000), more)
 
     def _complain(self, now: set[str]) -> None:
         for text in sorted(now - self.complaints):

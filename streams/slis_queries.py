@@ -9,7 +9,8 @@
         errors: {query: 'sum by (node) (rate(...[30s]))', unit: per_s, missing: zero}
 
 Each query gives one value a node. ``missing: zero`` is for a counter of errors that exists only
-once there was one; without it a node of which nothing is said is a gap.
+once there was one; without it a node of which nothing is said is a gap. ``p50``, ``p90`` and
+``p999`` may be asked too, in the form of ``p99``: nobody decides by them, accounts tell of them.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Errors(Part, frozen=True):
 
 
 class Service(Part, frozen=True):
-    """One service and its three queries."""
+    """One service and its queries."""
 
     workload: Annotated[str, Meta(min_length=1, max_length=WORKLOAD_CHARACTERS)]
     node_label: Annotated[str, Meta(min_length=1, max_length=256)]
@@ -58,6 +59,15 @@ class Service(Part, frozen=True):
     p99: Latency
     requests: Requests
     errors: Errors
+    p50: Latency | None = None
+    p90: Latency | None = None
+    p999: Latency | None = None
+
+    @property
+    def more(self) -> dict[str, Latency]:
+        """The other percentiles that are asked, by name."""
+        asked = {"p50": self.p50, "p90": self.p90, "p999": self.p999}
+        return {name: part for name, part in asked.items() if part is not None}
 
 
 class Queries(Part, frozen=True):

@@ -1,8 +1,9 @@
-"""Values of three queries into one SLI a node. Pure; called by `streams.slis_cli`."""
+"""Values of a service's queries into one SLI a node. Pure; called by `streams.slis_cli`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import isfinite, isnan
 
 from schemas.errors import BadRecord
@@ -22,13 +23,20 @@ class Refused(Exception):
 
 
 def slis_of(
-    service: Service, p99: Values, requests: Values, errors: Values, end_ms: int
-) -> tuple[list[Sli], list[str]]:
-    """Records by node, and what was wrong with the nodes that are left out."""
+    service: Service, p99: Values, requests: Values, errors: Values, end_ms: int,
+    more: Mapping[str, Values] | None = None,
+) -> tuple[list[Sli], list[str]]:  # fmt: skip
+    """Records by node, and what was wrong with the nodes that are left out.
+
+    ``more``: other percentiles by name; one that says nothing of a node is not measured there.
+    """
     found, wrong = [], []
     for node in sorted(p99.keys() | requests.keys()):
         try:
-            found.append(_of_node(service, node, (p99, requests, errors), end_ms))
+            said = _of_node(service, node, (p99, requests, errors), end_ms)
+            said = replace(said, **_more(service, node, more or {}))
+            check(said, end_ms)
+            found.append(said)
         except (Refused, BadRecord) as error:
             wrong.append(f"{service.workload} on {node:.80}: {error}")
     return found, wrong
@@ -52,9 +60,17 @@ def _of_node(
     if asked == 0 and (slow is None or isnan(slow)):
         slow = 0.0  # nobody asked, so nobody waited
     slow_us = round(_number(slow, "p99") * US[service.p99.unit])
-    said = Sli(service.workload, node, service.window_ms, 0, slow_us, asked, wrong, end_ms)
-    check(said, end_ms)
-    return said
+    return Sli(service.workload, node, service.window_ms, 0, slow_us, asked, wrong, end_ms)
+
+
+def _more(service: Service, node: str, more: Mapping[str, Values]) -> dict[str, int]:
+    """Fields of the other percentiles; what is no number was not measured."""
+    found = {}
+    for name, values in more.items():
+        value = values.get(node)
+        if value is not None and not isnan(value):
+            found[f"{name}_us"] = round(_number(value, name) * US[service.more[name].unit])
+    return found
 
 
 def _amount(unit: str, value: float | None, window_ms: int, what: str) -> int:

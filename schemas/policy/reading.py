@@ -95,6 +95,10 @@ class _StrictLoader(yaml.SafeLoader):
 
 def _complaint(document: Any, shape: inspect.Type, path: str) -> str:
     """What is wrong with the first bad key, with what is allowed there; "" when nothing is."""
+    if isinstance(shape, inspect.UnionType):  # a part that may be left out
+        if document is None:
+            return ""
+        shape = next(one for one in shape.types if not isinstance(one, inspect.NoneType))
     if isinstance(shape, inspect.VarTupleType):
         return _complaint_of_list(document, shape, path)
     if not isinstance(shape, inspect.StructType):

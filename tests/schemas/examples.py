@@ -204,7 +204,7 @@ EXAMPLES: tuple[Any, ...] = (
         lendable_memory_bytes=2**35,
     ),
     LedgerReign(7, "bridge-0"),
-    Sli("web", "node-0001", 10_000, 1_900, 8_700, 41_233, 2, 1_790_000_123_000),
+    Sli("web", "node-0001", 10_000, 1_900, 8_700, 41_233, 2, 1_790_000_123_000, 4_100, 21_300),
     Job("etl-9", "node-0001", "suppressed", 412, 9_000_000_000, 1, recoverable=False),
     PolicyRecord("default", 3, "deac2d420b5cb107", "name: default\n", "ana", "first pilot"),
     DeadLetter(

@@ -36,6 +36,8 @@ def test_what_can_be_is_believed() -> None:
         ({"requests": -1}, "implausible", "requests is -1"),
         ({"errors": 1_001}, "implausible", "errors 1001; allowed: 0 to 1000"),
         ({"p50_us": 80_001}, "implausible", "p50_us 80001; allowed: 0 to p99_us 80000"),
+        ({"p90_us": 80_001}, "implausible", "p90_us 80001; allowed: p50_us to p99_us, or -1"),
+        ({"p999_us": 79_999}, "implausible", "p999_us 79999; allowed: from p99_us on, or -1"),
         ({"workload": ""}, "implausible", "workload of 0 characters; allowed: 1 to 253"),
         ({"workload": "x" * 254}, "implausible", "workload of 254 characters"),
         ({"end_ms": -2}, "implausible", "end_ms is -2"),

@@ -128,13 +128,29 @@ def test_once_json_shows_what_it_would_publish(prometheus: StandIn, queries: Pat
     ends = {one.pop("end_ms") for one in said}
     assert said == [
         {"workload": "shop/web", "node": "n0", "window_ms": 30_000, "p50_us": 0,
-         "p99_us": 492_000, "requests": 600, "errors": 30},
+         "p99_us": 492_000, "requests": 600, "errors": 30, "p90_us": -1, "p999_us": -1},
         {"workload": "shop/web", "node": "n1", "window_ms": 30_000, "p50_us": 0,
-         "p99_us": 49_500, "requests": 600, "errors": 0},
+         "p99_us": 49_500, "requests": 600, "errors": 0, "p90_us": -1, "p999_us": -1},
     ]  # fmt: skip
     assert len(ends) == 1
     assert ends.pop() % 5_000 == 0, "two readers say the same of the same moment"
     assert len({form["time"][0] for form in prometheus.asked}) == 1
+
+
+def test_other_percentiles_are_said_where_they_are_asked_and_measured(
+    prometheus: StandIn, queries: Path
+) -> None:
+    more = "    p50: {query: p50, unit: ms}\n    p999: {query: p999, unit: s}\n"
+    queries.write_text(FILE + more)
+    prometheus.answers["p50"] = (200, vector(("n0", "12"), ("n1", "NaN")))
+    prometheus.answers["p999"] = (200, vector(("n1", "0.09")))
+    done = shown(prometheus, queries, "--json")
+    said = [codec.decode(Sli, line.encode()) for line in done.stdout.splitlines()]
+    found = {one.node: (one.p50_us, one.p90_us, one.p99_us, one.p999_us) for one in said}
+    assert found == {"n0": (12_000, -1, 492_000, -1), "n1": (0, -1, 49_500, 90_000)}
+    queries.write_text(FILE + "    p90: {query: p90, unit: weeks}\n")
+    with pytest.raises(BadPolicy, match=r"p90\.unit is 'weeks'; allowed: ms or s or us"):
+        read(queries)
 
 
 async def test_published_records_are_read_back(

@@ -149,6 +149,8 @@ SLIS = Table(
         said("end_ms", INT, "when that ended, by the service's clock; -1: not said"),
         said("p50_us", INT, "median latency"),
         said("p99_us", INT, "99th percentile of latency"),
+        said("p90_us", INT, "90th; -1: not measured"),
+        said("p999_us", INT, "99.9th; -1: not measured"),
         said("requests", INT, "in the window"),
         said("errors", INT, "of which failed"),
     ),
