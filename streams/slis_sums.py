@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite, isnan
+from typing import Any
 
 from schemas.errors import BadRecord
 from schemas.names import NODE_NAME
@@ -63,9 +64,9 @@ def _of_node(
     return Sli(service.workload, node, service.window_ms, 0, slow_us, asked, wrong, end_ms)
 
 
-def _more(service: Service, node: str, more: Mapping[str, Values]) -> dict[str, int]:
+def _more(service: Service, node: str, more: Mapping[str, Values]) -> dict[str, Any]:
     """Fields of the other percentiles; what is no number was not measured."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, values in more.items():
         value = values.get(node)
         if value is not None and not isnan(value):
