@@ -72,6 +72,19 @@ FLEET_METRICS: tuple[Metric, ...] = (
 )
 """Those of `slackwater fleet`."""
 
+RECORD_METRICS: tuple[Metric, ...] = (
+    Metric("slackwater_record_records_total", "counter", "Records read", ("topic",)),
+    Metric("slackwater_record_bytes_total", "counter", "Bytes of values read", ("topic",)),
+    Metric("slackwater_record_lag_records", "gauge", "Records not yet read", ("topic",)),
+    Metric("slackwater_record_gaps_total", "counter", "Spans of offsets that were not had"),
+    Metric("slackwater_record_removed_segments_total", "counter", "Segments gone for the bound"),
+    Metric("slackwater_record_disk_full_total", "counter", "Writes for which there was no room"),
+    Metric("slackwater_record_segments", "gauge", "Finished segments in the folder"),
+    Metric("slackwater_record_disk_bytes", "gauge", "Size of the recording"),
+    Metric("slackwater_record_disk_bound_bytes", "gauge", "What it may grow to"),
+)
+"""Those of `slackwater record`."""
+
 _MAKERS = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 

@@ -8,6 +8,7 @@ cut, read by `streams.recording.recording`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -90,13 +91,13 @@ class Writer:
             self._held.append(record)
             self._held_bytes += len(record.key or b"") + len(record.value or b"")
             if len(self._held) == ROWS or self._held_bytes >= GROUP_BYTES:
-                self._flush()
+                self.flush()
 
     def close(self) -> Segment:
         """Finish the file, which stays open. Raises ValueError when nothing was written."""
         if self._first is None or self._last is None:
             raise ValueError("a segment without records")
-        self._flush()
+        self.flush()
         self._parquet.close()
         self._file.seek(0)
         digest = hashlib.file_digest(self._file, "sha256").hexdigest()  # type: ignore[arg-type]
@@ -113,7 +114,19 @@ class Writer:
             sha256=digest,
         )
 
-    def _flush(self) -> None:
+    def abandon(self) -> None:
+        """Give up; what was written is no segment. The file must still take what it is given."""
+        with contextlib.suppress(OSError, pa.ArrowException):
+            self._parquet.close()
+        self._parquet.is_open = False
+
+    @property
+    def held_bytes(self) -> int:
+        """Of records that are not yet in the file."""
+        return self._held_bytes
+
+    def flush(self) -> None:
+        """Put what is held into the file, as a row group. Raises OSError."""
         if self._held:
             self._parquet.write_table(table(self._held), row_group_size=ROWS)
             self.records += len(self._held)

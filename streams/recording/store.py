@@ -1,12 +1,16 @@
 """The folder of a recording on disk: `manifest.json`, and a journal of segments a partition.
 
-`segments.jsonl` in each partition's folder has one line of JSON a segment, in the order in which
-they were finished; a line counts when its segment is there, whole. Written by the recorder.
+`segments.jsonl` in each partition's folder has one line of JSON a segment; a line counts when its
+segment is there, whole. A segment is finished in this order: the file's bytes are on disk, it gets
+its name, then its line is on disk; so a kill leaves a whole segment at every moment, and at most a
+file without a line (`streams.recording.mend`). Written by `streams.recording.disk`.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -15,6 +19,8 @@ from streams.recording import manifest as manifests
 from streams.recording.manifest import NAME, BadRecording, Manifest, Problem, Segment
 
 JOURNAL = "segments.jsonl"
+LOCK = "lock"
+Place = tuple[str, int]
 
 
 def read_folder(root: Path) -> tuple[Manifest, list[Problem]]:
@@ -30,15 +36,17 @@ def read_folder(root: Path) -> tuple[Manifest, list[Problem]]:
     problems: list[Problem] = []
     segments: list[Segment] = []
     for journal in sorted(root.glob(f"*/*/{JOURNAL}")):
-        segments += _lines(journal, journal.relative_to(root).as_posix(), problems)
+        found, wrong = read_journal(root, journal.relative_to(root).as_posix())
+        segments += found
+        problems += wrong
     return msgspec.structs.replace(manifest, segments=tuple(segments)), problems
 
 
-def _lines(journal: Path, name: str, problems: list[Problem]) -> list[Segment]:
+def read_journal(root: Path, name: str) -> tuple[list[Segment], list[Problem]]:
     """Segments of one journal; a torn last line is what a kill leaves, any other is a problem."""
+    problems: list[Problem] = []
     found: dict[str, Segment] = {}
-    raw = journal.read_bytes()
-    whole, _, _ = raw.rpartition(b"\n")
+    whole, _, _ = (root / name).read_bytes().rpartition(b"\n")
     for number, line in enumerate(whole.splitlines(), 1):
         try:
             segment = msgspec.json.decode(line, type=Segment)
@@ -50,15 +58,86 @@ def _lines(journal: Path, name: str, problems: list[Problem]) -> list[Segment]:
             problems.append(Problem(f"{name} line {number}", "names a segment of another place"))
             continue
         found[segment.name] = segment
-    return list(found.values())
+    return list(found.values()), problems
 
 
 def write_manifest(root: Path, manifest: Manifest) -> None:
     """Replace `manifest.json`; segments are in the journals. Raises OSError."""
-    partial = root / f"{NAME}.partial"
     bare = msgspec.structs.replace(manifest, segments=())
+    _replace(root / NAME, msgspec.json.format(msgspec.json.encode(bare), indent=1) + b"\n")
+
+
+def append_line(root: Path, segment: Segment) -> None:
+    """Put a segment into its journal, for good. Raises OSError."""
+    path = journal_of(root, (segment.topic, segment.partition))
+    with path.open("ab", buffering=0) as file:
+        line = memoryview(msgspec.json.encode(segment) + b"\n")
+        while line:
+            line = line[file.write(line) or 0 :]
+        os.fsync(file.fileno())
+
+
+def write_journal(root: Path, place: Place, segments: Iterable[Segment]) -> None:
+    """Replace a journal whole. Raises OSError."""
+    lines = [msgspec.json.encode(segment) + b"\n" for segment in segments]
+    _replace(journal_of(root, place), b"".join(lines))
+
+
+def journal_of(root: Path, place: Place) -> Path:
+    """Where the journal of a place is."""
+    return root / place[0] / str(place[1]) / JOURNAL
+
+
+def sync_folder(folder: Path) -> None:
+    """Names in a folder are on disk. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lock(root: Path) -> int:
+    """A descriptor that holds the folder for this process until it is closed, or the process ends.
+
+    Raises BadRecording when another process has it.
+    """
+    descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+        os.close(descriptor)
+        raise BadRecording(
+            f"{root} is being recorded into by process {holder or 'of another'}: one recorder a "
+            "folder; stop that one, or name another folder"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def is_locked(root: Path) -> bool:
+    """Whether a recorder is at work on a folder."""
+    try:
+        descriptor = os.open(root / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    partial = path.with_name(f"{path.name}.partial")
     with partial.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(bare), indent=1) + b"\n")
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    partial.replace(root / NAME)
+    partial.replace(path)
+    sync_folder(path.parent)
