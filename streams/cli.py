@@ -35,6 +35,7 @@ COMMANDS: dict[str, About] = {
     "keys": About("Make and change the keys that records are signed with.", ""),
     "policy": About("Check and publish policies.", ""),
     "slis": About("Say what a Prometheus knows of online services.", "streams"),
+    "report": About("Make one page of a recording, or ask it in SQL.", "replay"),
     "explain": About("Say why a node is treated as it is.", ""),
     "record": About("Keep what is on the topics as files; cut incidents out of them.", "replay"),
     "replay": About("Decide again what was recorded, and compare.", "replay"),
