@@ -7,36 +7,30 @@ and the digest of every complete image. Workers should be stopped, or the tail i
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
-from aiokafka import TopicPartition
 
-from agents.log import LAW_VERSION, Output, SideRecord
 from agents.state import PartitionState
-from schemas import codec, topics
-from schemas.errors import BadRecord
-from schemas.topics import full_name
-from streams import topic_reader
-from streams.engine import PartitionEngine, Ports
-from streams.images import Chunk, is_whole, read_chunk, unpack
+from streams.images import unpack
 from streams.intake import Check, unchecked
-from streams.metrics import Metrics
-from streams.side_inputs import SideLog, decode
-from streams.topics_admin import installation_of
+from streams.replay.compare import Comparison
+from streams.replay.fold import Fold
+from streams.replay.result import Partition
+from streams.replay.source import Source
+from streams.replay.spoken import Spoken
+from streams.replay.start import images_of
+from streams.replay.topics import TopicSource
 
-SAID = (
-    "commands", "capacity", "reservations", "signals", "decisions", "fleet", "dead-letters",
-)  # fmt: skip
-BATCH = 1_000
 EFFECTS = ("applied", "started", "handed_over")  # outcomes of a command that did something
 EXAMPLES = 5
-Said = tuple[str, bytes, bytes]  # topic, key, value
+EVER = 1 << 62
 
 
 @dataclass(slots=True)
@@ -86,27 +80,6 @@ class Verdict:
             self.examples.append(text)
 
 
-class LoggedSide:
-    """The side inputs of one partition, all read beforehand; the engine's `Side`."""
-
-    def __init__(self, logs: dict[str, SideLog]) -> None:
-        self._logs = logs
-
-    def admit(
-        self, partition: int, applied: Mapping[str, int], tick: Mapping[str, int]
-    ) -> tuple[SideRecord, ...] | None:
-        """Never None: everything has been read."""
-        del partition
-        found: list[SideRecord] = []
-        for label, upto in tick.items():
-            if label in self._logs:
-                found += self._logs[label].between(applied.get(label, -1), upto)
-        return tuple(sorted(found, key=lambda r: (r.topic, r.partition, r.offset)))
-
-    def applied(self, partition: int, vector: Mapping[str, int]) -> None:
-        """Kept: the checker reads on."""
-
-
 async def check(
     brokers: str,
     prefix: str,
@@ -121,21 +94,20 @@ async def check(
     ``nodes``: `Verdict.samples` counts those of nodes whose names begin so. ``believe``: the
     workers' check of who said what; without it what they refused as forged is folded here.
     """
-    verdict = Verdict()
-    installed = await installation_of(brokers, prefix)
-    if installed is None:
-        raise topic_reader.CannotRun(f"no installation under {prefix!r} at {brokers}")
-    verdict.partitions = installed.partitions
-    single = {
-        name: [r async for r in topic_reader.whole(brokers, full_name(prefix, name))]
-        for name in topics.BY_NAME
-        if not topics.BY_NAME[name].partitioned and name in (*SAID, *topics.SIDE_TOPICS)
-    }
-    for partition in range(installed.partitions)[share[0] :: share[1]]:
-        one = _Partition(brokers, prefix, partition, installed.incarnation, verdict, nodes, believe)
-        await one.check(single)
+    verdict = await asyncio.to_thread(_check, brokers, prefix, share, nodes.encode(), believe)
     for journal in journals:
         _journal(journal, verdict)
+    return verdict
+
+
+def _check(
+    brokers: str, prefix: str, share: tuple[int, int], nodes: bytes, believe: Check
+) -> Verdict:
+    verdict = Verdict()
+    with TopicSource(brokers, prefix) as source:
+        verdict.partitions = source.manifest.partitions
+        for partition in range(verdict.partitions)[share[0] :: share[1]]:
+            _Partition(source, partition, verdict, nodes, believe).check()
     return verdict
 
 
@@ -143,169 +115,78 @@ class _Partition:
     """The check of one partition."""
 
     def __init__(
-        self,
-        brokers: str,
-        prefix: str,
-        partition: int,
-        incarnation: int,
-        verdict: Verdict,
-        nodes: str,
-        believe: Check,
+        self, source: Source, partition: int, verdict: Verdict, nodes: bytes, believe: Check
     ) -> None:
-        self._brokers = brokers
-        self._prefix = prefix
+        self._source = source
         self._partition = partition
-        self._incarnation = incarnation
         self._verdict = verdict
-        self._nodes = nodes.encode()
+        self._nodes = nodes
         self._believe = believe
-        self._folded: dict[tuple[Any, ...], Said] = {}
-        self._samples: list[int] = []  # offsets of those counted
+        self._images: dict[int, list[tuple[str, str]]] = defaultdict(list)  # at -> cut, digest
 
-    async def check(self, single: dict[str, list[Any]]) -> None:
+    def check(self) -> None:
         """Collect what was said, refold, compare."""
-        said = await self._said(single)
-        images = await self._images()
-        side = LoggedSide(await self._side(single))
-        first, end, beyond = await self._refold(images, side)
-        self._verdict.records += end
-        self._verdict.unimaged += sum(1 for at in self._samples if at > beyond)
-        self._verdict.samples += len(self._samples)
+        verdict, source, partition = self._verdict, self._source, self._partition
+        spoken = Spoken(source, partition, above=-1, since_ms=0)
+        verdict.outputs += spoken.said
+        verdict.distinct += len(spoken.first)
+        verdict.repeated += spoken.repeated
+        for chunks in images_of(source, partition, half=self._half):
+            self._images[chunks[0].at].append((chunks[0].cut, unpack(chunks).digest()))
+        beyond = max(self._images, default=-1)
+        first, end = self._count(beyond)
+        verdict.records += end
         if first:
-            self._verdict.cold += 1
+            verdict.cold += 1
+            verdict.differing += len(spoken.otherwise)
             return
-        self._compare(said, beyond)
+        comparison = Comparison(source, spoken, Partition(partition, -1), beyond, ordered=False)
+        self._refold(comparison)
+        self._note(comparison.finish(EVER))
 
-    async def _read(self, topic: str) -> list[Any]:
-        async with topic_reader.started(topic_reader.consumer(self._brokers), self._brokers) as c:
-            where = TopicPartition(full_name(self._prefix, topic), self._partition)
-            c.assign([where])
-            await c.seek_to_beginning(where)
-            return [record async for record in topic_reader.to_end(c, [where])]
+    def _half(self) -> None:
+        self._verdict.images_half += 1
 
-    async def _said(self, single: dict[str, list[Any]]) -> dict[tuple[Any, ...], Said]:
-        """What the topics hold of this partition, by dedupe key."""
-        verdict = self._verdict
-        said: dict[tuple[Any, ...], Said] = {}
-        for topic in SAID:
-            for record in single[topic] if topic in single else await self._read(topic):
-                key = _dedupe_key(topic, record)
-                if key is None or key[1] != self._partition:
-                    continue
-                verdict.outputs += 1
-                one = (topic, record.key or b"", record.value)
-                before = said.setdefault(key, one)
-                if before is one:
-                    verdict.distinct += 1
-                elif before == one:
-                    verdict.repeated += 1
-                else:
-                    verdict.differing += 1
-                    verdict.note(f"{key}: said with other bytes")
-        return said
+    def _count(self, beyond: int) -> tuple[int, int]:
+        """Count the samples; the log's first offset and its end."""
+        first, end, verdict = 0, 0, self._verdict
+        for record in self._source.records("samples", self._partition):
+            first = first if end else record.offset
+            end = record.offset + 1
+            if record.key and record.key.startswith(self._nodes):
+                verdict.samples += 1
+                verdict.unimaged += record.offset > beyond
+        return first, end
 
-    async def _images(self) -> dict[int, list[list[Chunk]]]:
-        """Complete cuts by their `at`."""
-        cuts: dict[str, dict[int, Chunk]] = {}
-        for record in await self._read("images"):
-            try:
-                chunk = read_chunk(record.value or b"")
-            except (ValueError, TypeError, KeyError):
-                self._verdict.images_half += 1
-                continue
-            if (chunk.incarnation, chunk.law_version) == (self._incarnation, LAW_VERSION):
-                cuts.setdefault(chunk.cut, {})[chunk.i] = chunk
-        by_at: dict[int, list[list[Chunk]]] = {}
-        for chunks in cuts.values():
-            one = next(iter(chunks.values()))
-            if is_whole(chunks):
-                by_at.setdefault(one.at, []).append([chunks[i] for i in sorted(chunks)])
-            else:
-                self._verdict.images_half += 1
-        return by_at
-
-    async def _side(self, single: dict[str, list[Any]]) -> dict[str, SideLog]:
-        logs = {}
-        for topic in topics.SIDE_TOPICS:
-            partition = 0 if topic in single else self._partition
-            side = logs[f"{topic}/{partition}"] = SideLog(topic, partition)
-            for record in single[topic] if topic in single else await self._read(topic):
-                try:
-                    decoded = decode(topic, record, self._believe)
-                except BadRecord:
-                    continue
-                if decoded is not None:
-                    side.put(decoded)
-        return logs
-
-    async def _refold(
-        self, images: dict[int, list[list[Chunk]]], side: LoggedSide
-    ) -> tuple[int, int, int]:
-        """Fold the log; returns its first offset, its end and the highest `at` of an image."""
-        engine = PartitionEngine(self._partition, self._ports(side))
-        engine.begin(PartitionState(self._partition, self._incarnation))
-        records = await self._read("samples")
-        self._samples = [r.offset for r in records if r.key and r.key.startswith(self._nodes)]
-        first = records[0].offset if records else 0
-        cuts = sorted(at for at in images if at >= 0)
-        highest = max(cuts, default=-1)
-        if first:
-            return first, records[-1].offset + 1, highest
-        for batch in _cut_at(records, cuts):
-            await engine.deliver(batch)
-            assert engine.state is not None and engine.at == batch[-1].offset, "the engine stopped"
-            for chunks in images.get(engine.at, ()):
-                self._verdict.images += 1
-                image = unpack(chunks)
-                if image.digest() != engine.state.digest():
-                    self._verdict.images_differing += 1
-                    parts = ", ".join(_differing(image, engine.state))
-                    self._verdict.note(f"image {chunks[0].cut} differs from the refold in {parts}")
-        return 0, len(records), highest
-
-    def _ports(self, side: LoggedSide) -> Ports:
-        async def collect(partition: int, outputs: Iterable[Output]) -> None:
-            del partition
-            for output in outputs:
-                value = b"" if output.record is None else codec.encode(output.record)
-                key = _key_of(output.topic, output.key, orjson.loads(value))
-                self._folded[key] = (output.topic, output.key, value)
-
-        async def log_start(partition: int) -> int:
-            del partition
-            return 0
-
-        def seek(partition: int, offset: int, why: str) -> None:
-            del partition, offset, why
-
-        return Ports(
-            publish=collect,
-            seek=seek,
-            recover=lambda partition: None,  # noqa: ARG005  # nothing is published here
-            log_start=log_start,
-            side=side,
-            metrics=Metrics(),
-            check=self._believe,
+    def _refold(self, comparison: Comparison) -> None:
+        state = PartitionState(self._partition, self._source.manifest.incarnation)
+        fold = Fold(
+            self._source, self._partition, state, check=self._believe, stops=sorted(self._images)
         )
+        for outputs in fold:
+            comparison.take(outputs)
+            for cut, digest in self._images.get(fold.at, ()):
+                self._verdict.images += 1
+                if digest != state.digest():
+                    self._verdict.images_differing += 1
+                    parts = ", ".join(self._parts(cut, state))
+                    self._verdict.note(f"image {cut} differs from the refold in {parts}")
 
-    def _compare(self, said: dict[tuple[Any, ...], Said], beyond: int) -> None:
+    def _parts(self, cut: str, state: PartitionState) -> list[str]:
+        for chunks in images_of(self._source, self._partition):
+            if chunks[0].cut == cut:
+                return _differing(unpack(chunks), state)
+        return ["what is not on the topic any more"]
+
+    def _note(self, found: Partition) -> None:
         verdict = self._verdict
-        verdict.refolded_outputs += len(self._folded)
-        for key, one in said.items():
-            if one[0] == "dead-letters" and key[3] != b"samples":
-                continue  # of a side topic: not the law's
-            ours = self._folded.get(key)
-            if ours is None or ours != one:
-                verdict.phantom += 1
-                verdict.note(f"{key}: the law says {ours}, the topic {one}"[:600])
-        for key, one in self._folded.items():
-            if key in said or key[2] > beyond:
-                continue
-            if one[0] == "commands" and key[3] != b"~lease":
-                verdict.withheld += 1
-            else:
-                verdict.missing += 1
-                verdict.note(f"{key}: not on the topic")
+        verdict.refolded_outputs += found.now
+        verdict.differing += found.said_otherwise
+        verdict.phantom += found.only_then + found.differing
+        verdict.missing += found.only_now
+        verdict.withheld += found.withheld
+        for one in found.differences:
+            verdict.note(f"{one.topic} {one.key!r}, {one.cause}: {one.words}"[:600])
 
 
 def _differing(one: PartitionState, other: PartitionState) -> list[str]:
@@ -315,39 +196,6 @@ def _differing(one: PartitionState, other: PartitionState) -> list[str]:
     if "seats" not in found:  # else rows do not correspond
         found += [n for n in arrays if not np.array_equal(arrays[n], arrays_too[n])]
     return found
-
-
-def _dedupe_key(topic: str, record: Any) -> tuple[Any, ...] | None:
-    if record.value is None:
-        return None
-    try:
-        return _key_of(topic, record.key or b"", orjson.loads(record.value))
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-        return None  # not one of ours: nobody's output
-
-
-def _key_of(topic: str, key: bytes, said: Any) -> tuple[Any, ...]:
-    """(topic, partition, offset, key, decider). Raises KeyError for records without a cause."""
-    if topic == "dead-letters":
-        return topic, said["partition"], said["offset"], said["topic"].encode(), "intake"
-    cause = said["cause"]
-    return topic, cause["partition"], cause["offset"], key, said.get("decider", "")
-
-
-def _cut_at(records: list[Any], cuts: list[int]) -> Iterator[list[Any]]:
-    """Batches of at most BATCH records that end at each of these offsets."""
-    ends = iter([*cuts, float("inf")])
-    end = next(ends)
-    batch: list[Any] = []
-    for record in records:
-        batch.append(record)
-        while record.offset > end:
-            end = next(ends)
-        if record.offset == end or len(batch) == BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _journal(path: Path, verdict: Verdict) -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from backports import zstd
 
@@ -48,28 +48,39 @@ def start_of(recording: Source, partition: int, before: int | None = None) -> Pa
     )  # fmt: skip
 
 
-def images_of(recording: Source, partition: int, above: int = -1) -> Iterator[list[Chunk]]:
+def images_of(
+    recording: Source, partition: int, above: int = -1, half: Callable[[], None] = lambda: None
+) -> Iterator[list[Chunk]]:
     """Whole images of this law version and incarnation, as they became whole on the topic.
 
-    ``above``: an offset of topic `images`. Memory: a few images.
+    ``above``: an offset of topic `images`. ``half`` is called for each broken chunk and each cut
+    that never became whole: readers pass them over. Memory: a few images.
     """
+    ours = (recording.manifest.incarnation, LAW_VERSION)
     cuts: dict[str, dict[int, Chunk]] = {}
+    done: set[str] = set()
     for record in recording.records("images", partition, above):
         try:
             chunk = read_chunk(record.value or b"")
         except (ValueError, TypeError, KeyError):
-            continue  # readers pass it over, workers too
-        ours = (recording.manifest.incarnation, LAW_VERSION)
-        if (chunk.incarnation, chunk.law_version) != ours:
+            half()
+            continue
+        if (chunk.incarnation, chunk.law_version) != ours or chunk.cut in done:
             continue
         chunks = cuts.setdefault(chunk.cut, {})
         chunks[chunk.i] = chunk
         if len(chunks) == chunk.n:
+            done.add(chunk.cut)
             del cuts[chunk.cut]
             if is_whole(chunks):
                 yield [chunks[i] for i in sorted(chunks)]
+            else:
+                half()
         while len(cuts) > OPEN_CUTS:
             del cuts[next(iter(cuts))]
+            half()
+    for _ in cuts:
+        half()
 
 
 def _unpacked(chunks: list[Chunk]) -> PartitionState:

@@ -17,8 +17,7 @@ from schemas import codec, topics
 from schemas.topics import full_name
 from streams.recording.manifest import Manifest
 from streams.recording.segment import Record
-from streams.replay.source import CannotReplay
-from streams.topic_reader import POLL_MS, consumer, started
+from streams.topic_reader import POLL_MS, CannotRun, consumer, started
 from streams.topics_admin import installation_of
 
 POLL_RECORDS = 2_000
@@ -28,9 +27,11 @@ class TopicSource:
     """What the topics of one installation hold now; later records are not seen."""
 
     def __init__(self, brokers: str, prefix: str) -> None:
-        """Raises CannotRun when no broker answers, CannotReplay when nothing is installed there."""
+        """Raises CannotRun when no broker answers, or nothing is installed there."""
         self._brokers, self._prefix = brokers, prefix
         self._runner = asyncio.Runner()
+        self._readers: list[AIOKafkaConsumer] = []
+        self._idle: list[AIOKafkaConsumer] = []
         self._spans: dict[tuple[str, int], tuple[int, int]] = {}
         try:
             self.manifest = self._runner.run(self._look())
@@ -45,7 +46,9 @@ class TopicSource:
         self.close()
 
     def close(self) -> None:
-        """Let go of the broker."""
+        """Let go of the broker; what is still being read ends."""
+        for client in self._readers:
+            self._runner.run(client.stop())
         self._runner.close()
 
     def partitions(self, topic: str = "samples") -> tuple[int, ...]:
@@ -78,7 +81,7 @@ class TopicSource:
         if begin >= end:
             return
         where = self._where(topic, partition)
-        client = self._runner.run(self._connect(where, begin))
+        client = self._runner.run(self._reader(where, begin))
         try:
             at = begin
             while at < end:
@@ -91,7 +94,7 @@ class TopicSource:
                         tuple(each.headers),
                     )  # fmt: skip
         finally:
-            self._runner.run(client.stop())
+            self._idle.append(client)  # no more: this may be the collector's moment
 
     def _where(self, topic: str, partition: int) -> TopicPartition:
         return TopicPartition(full_name(self._prefix, topic), partition)
@@ -99,7 +102,7 @@ class TopicSource:
     async def _look(self) -> Manifest:
         installed = await installation_of(self._brokers, self._prefix)
         if installed is None:
-            raise CannotReplay(f"no installation under {self._prefix!r} at {self._brokers}")
+            raise CannotRun(f"no installation under {self._prefix!r} at {self._brokers}")
         async with started(consumer(self._brokers), self._brokers) as client:
             every = {
                 self._where(topic.name, number): (topic.name, number)
@@ -115,9 +118,14 @@ class TopicSource:
             schema_version=codec.VERSION, made_ms=0,
         )  # fmt: skip
 
-    async def _connect(self, where: TopicPartition, begin: int) -> AIOKafkaConsumer:
-        client = consumer(self._brokers)
-        await client.start()
+    async def _reader(self, where: TopicPartition, begin: int) -> AIOKafkaConsumer:
+        """One that nobody reads from any more, or a new one."""
+        if self._idle:
+            client = self._idle.pop()
+        else:
+            client = consumer(self._brokers)
+            await client.start()
+            self._readers.append(client)
         client.assign([where])
         client.seek(where, begin)
         return client
