@@ -19,11 +19,11 @@ import uvloop
 from schemas.names import check_brokers
 from schemas.topics import PREFIX
 from streams import logs
-from streams.checker import check
 from streams.intake import Check, unchecked
 from streams.keyring import Folder
 from streams.leave import leave
 from streams.settings import WorkerSettings
+from streams.topic_reader import CannotRun
 from streams.worker import Worker
 
 app = typer.Typer(add_completion=False)
@@ -83,6 +83,12 @@ def check_topics(
     accept_unsigned: bool = typer.Option(False, "--accept-unsigned", help="As the workers had it."),
 ) -> None:
     """Refold the log and compare: no record lost or folded twice, repeats byte-identical."""
+    try:
+        from streams.checker import check  # noqa: PLC0415  (brings Arrow, which no worker needs)
+    except ModuleNotFoundError as error:
+        raise CannotRun(
+            f"'worker check' needs the package {error.name!r}: pip install slackwater[replay]"
+        ) from error
     believe: Check = unchecked
     if keys is not None:
         believe = Folder(keys).checker(prefix, accept_unsigned=accept_unsigned).check

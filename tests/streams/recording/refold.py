@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import orjson
-
-from schemas import codec, topics
-from streams.checker import SAID, _key_of
+from schemas import codec
 from streams.recording import Recording
 from streams.replay.fold import Fold
+from streams.replay.keys import OutputKey, key_of_output, key_of_record
+from streams.replay.spoken import places_of
 from streams.replay.start import start_of
 
-Said = dict[tuple[Any, ...], tuple[bytes, bytes]]
+Said = dict[OutputKey, tuple[bytes, bytes]]
 
 
 def refolded(bundle: Recording, partition: int) -> Said:
@@ -22,7 +19,7 @@ def refolded(bundle: Recording, partition: int) -> Said:
     for outputs in fold:
         for output in outputs:
             value = codec.encode(output.record)
-            said[_key_of(output.topic, output.key, orjson.loads(value))] = (output.key, value)
+            said[key_of_output(output, partition)] = (output.key, value)
     assert not fold.ended, fold.ended
     return said
 
@@ -30,15 +27,9 @@ def refolded(bundle: Recording, partition: int) -> Said:
 def recorded(bundle: Recording, partition: int, above: int) -> Said:
     """Every output in the bundle that a record above an offset caused."""
     said: Said = {}
-    for topic in SAID:
-        number = partition if topics.BY_NAME[topic].partitioned else 0
+    for topic, number in places_of(partition).items():
         for record in bundle.records(topic, number):
-            try:
-                key = _key_of(topic, record.key or b"", orjson.loads(record.value or b""))
-            except (KeyError, orjson.JSONDecodeError):
-                continue  # nobody's output
-            if topic == "dead-letters" and key[3] != b"samples":
-                continue
-            if key[1] == partition and key[2] > above:
+            key = key_of_record(topic, record)
+            if key is not None and key.partition == partition and key.offset > above:
                 said[key] = (record.key or b"", record.value or b"")
     return said
