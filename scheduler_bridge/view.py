@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler_bridge.ledger.book import MAX_AMOUNT, Book, Folded
+from scheduler_bridge.ledger.amounts import MAX_AMOUNT
+from scheduler_bridge.ledger.book import Book, Folded
 from scheduler_bridge.log_clock import LogClock
 from scheduler_bridge.reconcile import Amount, Desired
 from schemas import codec

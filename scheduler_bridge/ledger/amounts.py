@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterable
 from scheduler_bridge.reconcile import Amount
 
 NOTHING = Amount(0, 0)
+MAX_AMOUNT = 2**63 - 1
+"""What a record can carry; who asks for more holds this much, which is more than there is."""
 
 
 def total(amounts: Iterable[Amount]) -> Amount:
-    """The sum; `NOTHING` of none."""
+    """The sum, at most `MAX_AMOUNT` of each; `NOTHING` of none."""
     cpu_milli = memory_bytes = mid_cpu_milli = mid_memory_bytes = 0
     for one in amounts:
         cpu_milli += one.cpu_milli
         memory_bytes += one.memory_bytes
         mid_cpu_milli += one.mid_cpu_milli
         mid_memory_bytes += one.mid_memory_bytes
-    return Amount(cpu_milli, memory_bytes, mid_cpu_milli, mid_memory_bytes)
+    found = (cpu_milli, memory_bytes, mid_cpu_milli, mid_memory_bytes)
+    return Amount(*(min(figure, MAX_AMOUNT) for figure in found))
 
 
 def less(one: Amount, other: Amount) -> Amount:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from scheduler_bridge.ledger.amounts import NOTHING, larger, less, total
+from scheduler_bridge.ledger.amounts import MAX_AMOUNT, NOTHING, larger, less, total
 from scheduler_bridge.reconcile import Amount
 from schemas import codec, ledger
 from schemas.errors import BadRecord
@@ -23,7 +23,6 @@ from schemas.ledger_records import LedgerClaim, LedgerGrant, LedgerReign
 from schemas.records import LedgerEntry
 
 Folded = Literal["new", "old", "removed"]
-MAX_AMOUNT = 2**63 - 1
 EXPIRY_SLACK_MS = 2_000
 """An answer counts for so much longer than it says: its holder may read the time late."""
 SHARE = "share"

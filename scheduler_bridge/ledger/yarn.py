@@ -19,6 +19,8 @@ from scheduler_bridge.reconcile import Amount
 
 MIB = 1 << 20
 VCORE_MILLI = 1000
+MOST_CORES, MOST_MB = 10**6, 10**9
+"""No machine has more cores, or MiB of memory (a petabyte)."""
 GONE = ("LOST", "DECOMMISSIONED", "SHUTDOWN", "REBOOTED")
 """States of a NodeManager whose containers the ResourceManager has written off."""
 T = TypeVar("T")
@@ -35,6 +37,7 @@ class NodeManager:
     shows: Amount
     held: Amount
     containers: int
+    odd: str = ""  # what of the line cannot be: then its figures are not believed
 
     @property
     def gone(self) -> bool:
@@ -67,6 +70,8 @@ class YarnView:
     nodes: dict[str, YarnNode] = field(default_factory=dict)
     waits: bool = False
     unknown: frozenset[str] = frozenset()
+    odd: dict[str, str] = field(default_factory=dict)
+    """NodeManagers whose figures cannot be, and why; what they held before stands."""
     _started_ms: int = -1
     _learns_until_ms: int = 0
     _absent_since_ms: dict[str, int] = field(default_factory=dict)
@@ -84,6 +89,7 @@ class YarnView:
         self.unknown = frozenset(
             one.id for one in answer.nodes if not one.gone and name_of(one, names) is None
         )
+        self.odd = {one.id: one.odd for one in answer.nodes if one.odd}
         found: dict[str, YarnNode] = {}
         for name, before in self.nodes.items():
             if name not in by_name and self._still_there(name, mono_ms):
@@ -92,6 +98,10 @@ class YarnView:
             self._absent_since_ms.pop(name, None)
             if one.gone:
                 found[name] = YarnNode("", NOTHING, NOTHING)
+                continue
+            if one.odd:
+                stands = self.nodes.get(name, YarnNode("", NOTHING, NOTHING))
+                found[name] = YarnNode("", NOTHING, stands.held)
                 continue
             held = one.held
             if learns and name in self.nodes:
@@ -203,8 +213,24 @@ def shown_as(amount: Amount) -> Amount:
     return Amount(amount.cpu_milli // VCORE_MILLI * VCORE_MILLI, amount.memory_bytes // MIB * MIB)
 
 
+def _odd(line: _Line) -> str:
+    """What cannot be; "" for a line whose figures may be so."""
+    for name, figure, least, most in (
+        ("usedVirtualCores", line.used_cores, 0, MOST_CORES),
+        ("usedMemoryMB", line.used_mb, 0, MOST_MB),
+        ("availableVirtualCores", line.free_cores, -MOST_CORES, MOST_CORES),
+        ("availMemoryMB", line.free_mb, -MOST_MB, MOST_MB),
+    ):
+        if not least <= figure <= most:
+            return f"{name} is {figure}, possible are {least} to {most}"
+    return ""
+
+
 def _node(line: _Line) -> NodeManager:
-    used = Amount(max(0, line.used_cores) * VCORE_MILLI, max(0, line.used_mb) * MIB)
+    odd = _odd(line)
+    if odd:
+        return NodeManager(line.id, line.host, line.state, NOTHING, NOTHING, line.containers, odd)
+    used = Amount(line.used_cores * VCORE_MILLI, line.used_mb * MIB)
     shows = Amount(
         max(0, line.used_cores + line.free_cores) * VCORE_MILLI,
         max(0, line.used_mb + line.free_mb) * MIB,

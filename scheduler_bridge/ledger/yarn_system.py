@@ -50,6 +50,7 @@ class YarnSystem:
         self._wants: dict[str, Amount] = {}
         self._throttle = Throttler(rate_limit=UPDATES_PER_S, period=1.0)
         self._alerted: frozenset[str] = frozenset()
+        self._odd: dict[str, str] = {}
         self._due = asyncio.Event()
         self.sure = False
         self.looks = 0
@@ -110,6 +111,10 @@ class YarnSystem:
             log.warning("YARN has NodeManagers that are none of our nodes: %s",
                         ", ".join(sorted(self._view.unknown))[:500])  # fmt: skip
         self._alerted = self._view.unknown
+        for node, why in self._view.odd.items():
+            if node not in self._odd:
+                log.warning("YARN says of %s what cannot be (%s); what it held stands", node, why)
+        self._odd = self._view.odd
 
     async def _tell(self, node: str, amount: Amount) -> int:
         try:

@@ -11,10 +11,11 @@ from lightkube.resources.core_v1 import Pod
 from scheduler_bridge.ledger import third_party, yarn
 from scheduler_bridge.ledger.amounts import NOTHING
 from scheduler_bridge.ledger.book import Held
-from scheduler_bridge.ledger.bound_pods import borrowing, held_by_node, waiting
+from scheduler_bridge.ledger.bound_pods import borrowing, entry, held_by_node, waiting
 from scheduler_bridge.ledger.systems import Steady
 from scheduler_bridge.ledger.yarn import Answer, NodeManager, YarnNode, YarnView
 from scheduler_bridge.reconcile import Amount
+from schemas import codec
 
 NAMES = ("b/cpu", "b/memory", "m/cpu", "m/memory")
 MIB = 1 << 20
@@ -75,6 +76,32 @@ def test_a_node_manager_shows_used_and_available_together() -> None:
     (found,) = yarn.read_nodes({"nodes": {"node": [line()]}})
     assert (found.shows, found.held) == (Amount(2000, 2048 * MIB), Amount(3000, 512 * MIB))
     assert yarn.read_nodes({"nodes": None}) == yarn.read_nodes({}) == ()
+
+
+def test_pods_that_ask_for_more_than_a_record_can_say_hold_all_that_it_can() -> None:
+    most = str(2**63 - 1)  # what the API server makes of 8Ei
+    pods = [borrowing(pod({"b/cpu": most, "b/memory": "1"}, nodeName="n"), NAMES) for _ in "ab"]
+    held = held_by_node([each for each in pods if each is not None])["n"]
+    assert held.amount == Amount(2**63 - 1, 2)
+    assert codec.encode(entry("n", "kubernetes", held))
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [{"usedVirtualCores": 10**18}, {"usedVirtualCores": -5}, {"availMemoryMB": -(10**12)}],
+)
+def test_a_line_that_cannot_be_changes_nothing_of_what_is_held(figures: dict[str, int]) -> None:
+    view = YarnView()
+    asked = Answer(1, yarn.read_nodes({"nodes": {"node": [line()]}}), 0)
+    view.take(asked, {"n1"}, 0)
+    before = view.nodes["n1"]
+    odd = yarn.read_nodes(
+        {"nodes": {"node": [line(**figures), line(nodeHostName="n2", id="n2:1")]}}
+    )
+    view.take(Answer(1, odd, 0), {"n1", "n2"}, 1)
+    assert view.nodes["n1"] == YarnNode("", NOTHING, before.held)
+    assert view.nodes["n2"].held == before.held, "its neighbours are believed"
+    assert next(iter(figures)) in view.odd["n1.example:8041"]
 
 
 @pytest.mark.parametrize(
