@@ -1,69 +1,201 @@
-"""`slackwater explain NODE`: why a node is treated as it is, from the audit log alone."""
+"""`slackwater explain`: why it is so, from the audit log of a cluster or of a recording."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import orjson
 import typer
 
-from schemas import codec
-from schemas.errors import BadRecord
 from schemas.names import NODE_NAME
-from schemas.policy import published
-from schemas.records import LEASE_KEY, PolicyRecord
-from schemas.topics import full_name
-from streams import stages
-from streams.explain import Line, Reading, told, versions_of
-from streams.policy_files import inventory_of
-from streams.policy_gate import digest_of, newest_good
-from streams.policy_text import on_node
-from streams.topic_reader import CannotRun, span_of_key
-from streams.topics_admin import DEFAULT_POLICY, policy_versions
+from schemas.records import PodFact
+from streams import explain_answers, explain_read
+from streams.explain import told
+from streams.explain_acts import Folded
+from streams.explain_answers import Answer, NoAnswer
+from streams.explain_capacity import Wish
+from streams.explain_past import Past
+from streams.explain_pod import find
+from streams.explain_read import Span
+from streams.recording import Recording, open_recording
+from streams.topic_reader import CannotRun
 from streams.topics_cli import BROKERS, INSTALLED_PREFIX, hush
 
-app = typer.Typer(help="Say why a node is treated as it is.")
-TOPICS = ("commands", "capacity", "decisions")
-QUIET = ("observe", stages.CONTROL)
-"""Stages in which nothing may have been decided about a node."""
+app = typer.Typer(help="Say why a node, a pod or a command is as it is.")
 MINUTE_MS = 60_000
-LATE_MS = 60_000
-"""Records are appended so much later than the log time they carry, at most."""
+LIVE_MINUTES = 60
+NODE_IN_ID = 3  # a command's id: three numbers, the node, the decider
+
+
+class Asked:
+    """Where answers are read: a recording, or the topics of a cluster."""
+
+    def __init__(
+        self, recording: Path | None, brokers: str, prefix: str, at: str, minutes: int | None
+    ) -> None:
+        self._opened: Recording | None = None if recording is None else open_recording(recording)
+        self._brokers, self._prefix = brokers, prefix
+        now_ms = self._end_ms() if not at else moment(at)
+        if minutes is None and self._opened is None:
+            minutes = LIVE_MINUTES
+        back_ms = None if minutes is None else minutes * MINUTE_MS
+        self.span = Span(now_ms, None if back_ms is None else now_ms - back_ms)
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+    def read(
+        self, span: Span, topics: tuple[str, ...] = explain_read.TOPICS
+    ) -> tuple[Past, Folded]:
+        """What was said in a span. Raises CannotRun."""
+        if self._opened is not None:
+            found = explain_read.of_recording(self._opened, span, topics)
+            for problem in self._opened.problems:
+                typer.echo(f"slackwater: {problem.name} {problem.why}", err=True)
+            self._opened.problems.clear()
+            return found
+        return asyncio.run(explain_read.of_cluster(self._brokers, self._prefix, span, topics))
+
+    def pods(self, named: str) -> list[tuple[str, PodFact]]:
+        """Node and facts of each pod of that name or uid."""
+        past, _ = self.read(replace(self.span, from_ms=None), ("inventory",))
+        return find(past, named, self.span.at_ms)
+
+    def _end_ms(self) -> int:
+        if self._opened is None:
+            return moment("")
+        return explain_read.end_of(self._opened)
 
 
 @app.command()
 def explain(
-    node: str = typer.Argument(help="Its name."),
+    node: str = typer.Argument("", help="A node: the newest decision of each decider about it."),
+    pod: str = typer.Option("", help="UID or NAMESPACE/NAME: why it was suppressed or evicted."),
+    command: str = typer.Option("", help="The id of a command."),
+    cause: str = typer.Option("", help="PARTITION:OFFSET of samples: all that followed from it."),
+    against: str = typer.Option("", help="An earlier time: what changed NODE's capacity since."),
+    not_scheduled: str = typer.Option("", help="A pod, workload or claim: why it is not placed."),
+    every: bool = typer.Option(False, "--every", help="Each command, eviction and local act."),
+    recording: Path = typer.Option(None, help="Ask a recording or bundle instead of a cluster."),
+    at: str = typer.Option("", help="UTC, as 2026-01-31T12:00:00, or log ms; default: the end."),
+    minutes: int = typer.Option(
+        None, min=1, max=525_600, help="How far to look back; default 60, of a recording all."
+    ),
+    cpu_milli: int = typer.Option(0, min=0, help="With --not-scheduled: CPU wanted."),
+    memory_bytes: int = typer.Option(0, min=0, help="With --not-scheduled: memory wanted."),
+    workload: str = typer.Option("", help="With --not-scheduled: whose work it is."),
+    mid: bool = typer.Option(False, "--mid", help="With --not-scheduled: mid, not batch."),
     brokers: str = BROKERS,
     prefix: str = INSTALLED_PREFIX,
-    at: str = typer.Option("", "--at", help="UTC, as 2026-01-31T12:00:00, or log ms; default now."),
-    minutes: int = typer.Option(60, min=1, max=10_080, help="How far to look back."),
-    as_json: bool = typer.Option(False, "--json", help="One JSON document."),
+    as_json: bool = typer.Option(False, "--json", help="One JSON document; --every: one a line."),
 ) -> None:
-    """Print the newest decision of each decider about a node: what, from which figures, and why.
+    """Say what was decided, from which figures, by which rule and policy, and what became of it.
 
-    Before them the stage that the node is in now; one that only observes may have no decision.
+    Ask about one of: NODE, NODE with --against, --pod, --command, --cause, --not-scheduled,
+    --every. Of a node that only observes nothing may have been decided: its stage says so.
     """
     hush()
-    if not NODE_NAME.fullmatch(node):
+    named = [bool(each) for each in (pod, command, cause, not_scheduled, every)]
+    questions = sum(named) + (1 if node and not (every and sum(named) == 1) else 0)
+    if questions != 1 or (against and not node):
+        raise CannotRun("ask one question: NODE, --pod, --command, --cause, --not-scheduled, ...")
+    if node and not NODE_NAME.fullmatch(node):
         raise CannotRun(f"{node!r:.80} is no node name")
-    at_ms = moment(at)
-    versions = asyncio.run(policy_versions(brokers, prefix, DEFAULT_POLICY))
-    lines = asyncio.run(_lines(brokers, prefix, node, at_ms, minutes * MINUTE_MS, versions))
-    stage, means = asyncio.run(_stage(brokers, prefix, node, versions))
-    if as_json:
-        document = {"node": node, "at_ms": at_ms, "stage": means, "decisions": lines}
-        typer.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
-    else:
-        typer.echo("\n".join([f"{node} now: {means}", *(told(line) for line in lines)]))
-    if not lines and stage not in QUIET:
+    place = _place(cause) if cause else (0, 0)
+    asked = Asked(recording, brokers, prefix, at, minutes)
+    try:
+        if every:
+            _every(asked, node, as_json)
+            return
+        if pod:
+            answer = _pod(asked, pod)
+        elif command:
+            answer = _command(asked, command)
+        elif cause:
+            past, _ = asked.read(replace(asked.span, partition=place[0]))
+            answer = explain_answers.of_cause(past, *place)
+        elif not_scheduled:
+            answer = _not_scheduled(
+                asked, not_scheduled, Wish(cpu_milli, memory_bytes, workload, mid)
+            )
+        else:
+            answer = _node(asked, node, against)
+    finally:
+        asked.close()
+    _print(answer, as_json)
+
+
+def _node(asked: Asked, node: str, against: str) -> Answer:
+    past, acts = asked.read(replace(asked.span, node=node))
+    if not against:
+        return explain_answers.of_node(past, node, acts)
+    before_ms = moment(against)
+    if before_ms >= asked.span.at_ms:
+        raise CannotRun("--against has to be earlier than --at")
+    if asked.span.from_ms is not None and before_ms <= asked.span.from_ms + MINUTE_MS:
+        past, _ = asked.read(replace(asked.span, node=node, from_ms=before_ms - 10 * MINUTE_MS))
+    return explain_answers.of_capacity(past, node, asked.span.at_ms, before_ms)
+
+
+def _command(asked: Asked, command: str) -> Answer:
+    parts = command.split(".", NODE_IN_ID)
+    node = parts[-1].rpartition(".")[0] if len(parts) > NODE_IN_ID else ""
+    if not NODE_NAME.fullmatch(node):
         raise CannotRun(
-            f"no decision about node {node} in the {minutes} minutes before that: look further "
-            "back with --minutes; one that nobody knows has none"
+            f"{command!r:.80} is no id of a command: INCARNATION.PARTITION.OFFSET.NODE.DECIDER"
         )
+    past, _ = asked.read(replace(asked.span, node=node))
+    return explain_answers.of_command(past, command)
+
+
+def _pod(asked: Asked, named: str) -> Answer:
+    pods = asked.pods(named)
+    nodes = {node for node, _ in pods}
+    if not pods:
+        raise NoAnswer(f"no node has had a pod {named}: name it by uid or NAMESPACE/NAME")
+    past, acts = asked.read(replace(asked.span, node=nodes.pop() if len(nodes) == 1 else ""))
+    return explain_answers.of_pods(past, acts, pods)
+
+
+def _not_scheduled(asked: Asked, named: str, wish: Wish) -> Answer:
+    pods = asked.pods(named)
+    if pods and not wish.cpu_milli and not wish.memory_bytes:
+        _, pod = pods[-1]
+        wish = Wish(
+            pod.cpu_request_milli, pod.memory_request_bytes, wish.workload or pod.workload,
+            wish.mid or pod.priority_class == "mid",
+        )  # fmt: skip
+    past, _ = asked.read(asked.span, ("policies", "inventory", "ledger", "capacity"))
+    return explain_answers.not_scheduled(past, named, wish, pods)
+
+
+def _every(asked: Asked, node: str, as_json: bool) -> None:
+    past, acts = asked.read(replace(asked.span, node=node))
+
+    def say(line: Any) -> None:
+        typer.echo(orjson.dumps(line).decode() if as_json else told(line))
+
+    explain_answers.of_every(past, acts, say)
+
+
+def _print(answer: Answer, as_json: bool) -> None:
+    if as_json:
+        typer.echo(orjson.dumps(answer.document, option=orjson.OPT_INDENT_2).decode())
+    else:
+        typer.echo("\n".join(answer.text))
+
+
+def _place(cause: str) -> tuple[int, int]:
+    partition, _, offset = cause.partition(":")
+    if not (partition.isdigit() and offset.isdigit()):
+        raise CannotRun(f"--cause {cause!r:.80}: write PARTITION:OFFSET, as 3:120477")
+    return int(partition), int(offset)
 
 
 def moment(text: str) -> int:
@@ -79,45 +211,6 @@ def moment(text: str) -> int:
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)
     return int(when.timestamp()) * 1000
-
-
-async def _stage(
-    brokers: str, prefix: str, node: str, versions: list[PolicyRecord]
-) -> tuple[str, str]:
-    """The stage of a node now, and in words; of the cluster where no inventory is left of it."""
-    record = newest_good(versions)
-    if record is None:
-        return "", stages.NO_POLICY
-    try:
-        found = on_node(record, await inventory_of(brokers, prefix, node))
-    except CannotRun:
-        return "", f"it has no inventory; the fleet: {stages.told(published(record))}"
-    return found.stage, found.means
-
-
-async def _lines(
-    brokers: str, prefix: str, node: str, at_ms: int, look_back_ms: int,
-    versions: list[PolicyRecord],
-) -> list[Line]:  # fmt: skip
-    reading = Reading(node, at_ms)
-    for topic in TOPICS:
-        span = (at_ms - look_back_ms, at_ms + LATE_MS)
-        name = full_name(prefix, topic)
-        async for record in span_of_key(brokers, name, node.encode(), span):
-            said = _read(topic, record)
-            if said is not None:
-                reading.note(said)
-    known = versions_of((digest_of(each), each.version) for each in versions)
-    return reading.lines(known)
-
-
-def _read(topic: str, record: Any) -> Any:
-    if record.value is None or record.key == LEASE_KEY:
-        return None
-    try:
-        return codec.read(topic, record.key, record.value, record.headers)
-    except BadRecord:
-        return None  # `topics cat` shows what cannot be read
 
 
 if __name__ == "__main__":

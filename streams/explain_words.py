@@ -100,7 +100,10 @@ class Seen:
 
 def sentence(seen: Seen) -> str:
     """What was decided, from which figures, and why."""
-    told = _SENTENCES.get(seen.decider, _figures)(seen)
+    try:
+        told = _SENTENCES.get(seen.decider, _figures)(seen)
+    except KeyError:  # of a version that said other figures
+        told = _figures(seen)
     return f"{told}: {because(seen.reason)}."
 
 
@@ -211,6 +214,14 @@ def _terms(terms: Mapping[str, int], unit: Callable[[int], str]) -> str:
     )
 
 
+def _isolate(seen: Seen) -> str:
+    terms = seen.terms
+    if seen.reason == "released":
+        return f"no setting is asked for on {seen.node} any more"
+    of = f"of {terms['classes']} classes and {terms['pods']} pods of their own"
+    return f"{terms['knobs']} settings are asked for on {seen.node}, {of}"
+
+
 def _health(seen: Seen) -> str:
     terms = {name: value for name, value in seen.terms.items() if value >= 0}
     if seen.reason == "pods_break_rules":
@@ -265,5 +276,6 @@ _SENTENCES: dict[str, Callable[[Seen], str]] = {
     "evict_cpu": _evict_cpu,
     "capacity": _capacity,
     "slo_guard": _slo_guard,
+    "isolate": _isolate,
     "health": _health,
 }

@@ -20,7 +20,9 @@ from schemas.records import Capacity, Cause, Command, Decision, FleetFacts, Inve
 from schemas.topics import full_name
 from streams import explain_cli, explain_victims, stages
 from streams.dev_broker import DevBroker
-from streams.explain import Reading, clock, told
+from streams.explain import clock, standing, told
+from streams.explain_answers import NoAnswer
+from streams.explain_past import DECIDED, Past, Place
 from streams.explain_words import REASONS, RULES, because
 from streams.policy_gate import digest_of
 from streams.topic_reader import CannotRun, producer, started
@@ -49,11 +51,12 @@ def outputs() -> list[Output]:
 
 
 def read(outputs: list[Output], node: str, at_ms: int) -> dict[str, Any]:
-    reading = Reading(node, at_ms)
+    past = Past(at_ms)
+    past.policies.note(RECORD)
     for output in outputs:
         if isinstance(output.record, Decision | Command | Capacity):
-            reading.note(output.record)
-    return {line.decider: line for line in reading.lines({digest_of(RECORD): 1})}
+            past.take(Place(output.topic, PARTITION, output.offset, at_ms), output.record)
+    return {line.decider: line for line in standing(past, node)}
 
 
 def end(outputs: list[Output]) -> int:
@@ -193,12 +196,13 @@ def test_nothing_later_than_the_moment_is_told(outputs: list[Output]) -> None:
 
 
 def test_a_repetition_names_what_it_repeats() -> None:
-    reading = Reading("n4", 10_000)
+    past = Past(10_000)
     cause = Cause(1, 0, 5, 1_000, "d", 1)
     later = Cause(1, 0, 9, 9_000, "d", 1)
     for at, reason in ((cause, "lower"), (later, "refresh")):
-        reading.note(Decision("suppress", at, ("n4",), (reason,), {"target": [500]}, ("id",)))
-    (line,) = reading.lines({})
+        decision = Decision("suppress", at, ("n4",), (reason,), {"target": [500]}, ("id",))
+        past.take(Place("decisions", 0, at.offset, at.log_ms), decision)
+    (line,) = standing(past, "n4")
     assert (line.reason, line.since_ms, line.since_reason) == ("refresh", 1_000, "lower")
     assert "In force since 1970-01-01 00:00:01: others need more" in told(line)
     assert "unknown version (d)" in told(line)
@@ -239,7 +243,7 @@ async def stage(broker: DevBroker, prefix: str, outputs: list[Output]) -> None:
     await publish(broker.bootstrap, full_name(prefix, "policies"), b"default", RECORD)
     async with started(producer(broker.bootstrap), broker.bootstrap) as client:
         for output in outputs:
-            if output.topic not in explain_cli.TOPICS:
+            if output.topic not in DECIDED:
                 continue
             await client.send_and_wait(
                 full_name(prefix, output.topic), codec.encode(output.record), output.key or None,
@@ -285,7 +289,7 @@ def test_explain_reads_the_partition_of_the_node(
     assert words.exit_code == 0
     assert "suppress: Best-effort work on n4 may use" in words.stdout
     before = slackwater(broker, prefix, node, "--at", "1999-01-01T00:00:00")
-    assert isinstance(before.exception, CannotRun)
+    assert isinstance(before.exception, NoAnswer)
     assert "no decision about node n4" in str(before.exception)
     assert words.stdout.startswith("n4 now: it has no inventory; the fleet: stage expand: ")
     other = slackwater(broker, prefix, "a/b")
