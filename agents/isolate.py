@@ -74,13 +74,13 @@ def _tell(
     nodes, rows = state.nodes, view.rows[chosen]
     said = nodes["isolate_said"].take(rows).tolist()
     for i, settings in enumerate(_settings(state, view, chosen, common)):
-        digest = _digest(settings)
+        now = digest(settings)
         at, row = int(chosen[i]), int(rows[i])
-        if digest == said[i] and not (digest and due[at]):
+        if now == said[i] and not (now and due[at]):
             continue
         reason = "changed" if said[i] else "first"
-        if digest in (0, said[i]):
-            reason = "refresh" if digest else "released"
+        if now in (0, said[i]):
+            reason = "refresh" if now else "released"
         seat = view.seats[at]
         terms = {
             "pods": len(settings.pods),
@@ -91,7 +91,7 @@ def _tell(
         command_id = emit.order(
             state, seat, view.cause, "isolate", reason, terms, out, settings=settings
         )
-        nodes["isolate_said"][row], nodes["isolate_ms"][row] = digest, view.log_ms
+        nodes["isolate_said"][row], nodes["isolate_ms"][row] = now, view.log_ms
         lines.append((seat.name, reason, command_id, terms))
 
 
@@ -186,8 +186,8 @@ def _count(settings: IsolationSettings) -> int:
     return sum(map(len, tables)) + of_pods + len(settings.daemons) + len(settings.schemata)
 
 
-def _digest(settings: IsolationSettings) -> int:
-    """Not 0 but for empty settings."""
+def digest(settings: IsolationSettings) -> int:
+    """What stands for settings in the state; not 0 but for empty ones."""
     if settings == NOTHING:
         return 0
     whole = hashlib.sha256(msgspec.json.encode(settings)).digest()

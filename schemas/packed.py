@@ -187,6 +187,19 @@ def encode(sample: NodeSample) -> bytes:
     return head[:8] + struct.pack("<I", checksum) + head[_CRC_FROM:] + tail
 
 
+def renamed(raw: bytes, node: bytes, boot: bytes, kernel_boot: bytes) -> bytes:
+    """A checked sample with other names (16 bytes each boot), and else as it is: columns of
+    unknown ids too.
+    """
+    head = _HEAD.unpack_from(raw)
+    body = raw[_HEAD.size + _pad8(head[4]) :]
+    tail = node.ljust(_pad8(len(node)), b"\0") + body
+    size = _HEAD.size + len(tail)
+    fresh = _HEAD.pack(MAGIC, size, 0, head[3], len(node), boot, kernel_boot, *head[7:])
+    checksum = crc32(tail, crc32(fresh[_CRC_FROM:]))
+    return fresh[:8] + struct.pack("<I", checksum) + fresh[_CRC_FROM:] + tail
+
+
 def decode(raw: bytes) -> NodeSample:
     """The sample as a record, for readers of one sample (tools, tests); unknown columns skipped."""
     packed = PackedSample(raw)

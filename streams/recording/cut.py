@@ -1,9 +1,9 @@
 """What of a recording makes an incident: whole partitions, from a start on, and what belongs.
 
-`slackwater record cut` calls `cut`. For each partition concerned: its newest image before the time
-asked for, all samples from there to the tick that closes the time, the side records that those
-ticks admit, and every record that they caused. Nodes share percentiles and shares of the fleet with
-their partition, so a partition is whole or absent.
+`slackwater record cut` calls `choose` and `write`. For each partition concerned: its newest image
+before the time asked for, all samples from there to the tick that closes the time, the side records
+that those ticks admit, and every record that they caused. Nodes share percentiles and shares of
+the fleet with their partition, so a partition is whole or absent.
 """
 
 from __future__ import annotations
@@ -47,14 +47,9 @@ class Chosen:
     notes: list[str] = field(default_factory=list)  # what a reader of the result should know
 
 
-def cut(source: Source, wanted: Wanted, target: Path) -> tuple[Manifest, list[str]]:
-    """Write the bundle; its manifest, and what to know about it. Same input, same bytes.
-
-    Raises BadRecording when there is nothing to cut, OSError when it cannot be written.
-    """
-    chosen = choose(source, wanted)
-    written = pack(target, chosen.manifest, {k: read() for k, read in chosen.places.items()})
-    return written, chosen.notes
+def write(chosen: Chosen, target: Path) -> Manifest:
+    """Write the bundle; the same choice, the same bytes. Raises OSError when it cannot be."""
+    return pack(target, chosen.manifest, {k: read() for k, read in chosen.places.items()})
 
 
 def choose(source: Source, wanted: Wanted) -> Chosen:

@@ -11,8 +11,9 @@ import typer
 
 from schemas.names import check_node_name
 from streams.moments import moment, shown
-from streams.recording.cut import Wanted, cut
+from streams.recording.cut import Wanted, choose, write
 from streams.recording.manifest import BadRecording, Manifest
+from streams.recording.pseudonyms import pseudonymised, read_key
 from streams.recording.recording import Recording, open_recording
 
 SUFFIX = ".slack"
@@ -28,6 +29,12 @@ def cut_command(
     end: str = typer.Option("now", "--to", help="The same; now is the end of the recording."),
     node: list[str] = typer.Option([], help="Of these nodes; their whole partitions come along."),
     workload: list[str] = typer.Option([], help="Of the nodes that ran these workloads."),
+    pseudonymise: bool = typer.Option(
+        False, "--pseudonymise", help="Give every name another; replay holds all the same."
+    ),
+    key: Path | None = typer.Option(
+        None, "--pseudonym-key", help="A file with a secret: names are recognised across bundles."
+    ),
     force: bool = typer.Option(False, "--force", help="Replace a file that is there."),
     as_json: bool = typer.Option(False, "--json", help="One JSON document."),
 ) -> None:
@@ -37,6 +44,9 @@ def cut_command(
     and not from the beginning of time.
     """
     _check_target(output, force=force)
+    if key is not None and not pseudonymise:
+        raise BadRecording("--pseudonym-key is for --pseudonymise: give both")
+    secret = b"" if key is None else read_key(key)
     for name in node:
         try:
             check_node_name(name)
@@ -50,11 +60,14 @@ def cut_command(
             tuple(node),
             tuple(workload),
         )
+        chosen = choose(source, wanted)
+        if pseudonymise:
+            chosen = pseudonymised(source, chosen, secret)
         try:
-            manifest, notes = cut(source, wanted, output)
+            manifest = write(chosen, output)
         except OSError as error:
             raise BadRecording(_unwritten(output, error)) from None
-        notes += [f"{each.name}: {each.why}; left out" for each in source.problems]
+        notes = chosen.notes + [f"{each.name}: {each.why}; left out" for each in source.problems]
     _tell(output, manifest, notes, as_json=as_json)
 
 

@@ -12,7 +12,8 @@ from functools import partial
 import msgspec
 
 from schemas import codec, topics
-from schemas.errors import BadRecord
+from schemas.errors import BadPolicy, BadRecord
+from schemas.policy import published
 from schemas.records import PolicyRecord
 from streams.recording.pack import Place
 from streams.recording.segment import Record
@@ -163,10 +164,10 @@ def _side(source: Source, place: Place, spans: list[Span]) -> Pick:
             standing.pop(record.key, None)
             if record.value is not None:
                 standing[record.key] = record.offset
+    upto = max(span.upto.get(label, -1) for span in spans)
     return Pick(
-        source, place, begin,
-        upto=max(span.upto.get(label, -1) for span in spans),
-        keep=partial(_said_or_caused, {span.partition: span for span in spans}),
+        source, place, begin, upto=upto,
+        keep=partial(_admitted_or_caused, upto, {span.partition: span for span in spans}),
         until_ms=max(span.last_ms for span in spans) + EARLY_MS,
         before=frozenset(standing.values()),
     )  # fmt: skip
@@ -189,8 +190,10 @@ def _caused_by(span: Span, record: Record) -> bool:
     return origin is not None and _within({span.partition: span}, origin)
 
 
-def _said_or_caused(spans: dict[int, Span], record: Record) -> bool:
-    """Said by somebody else; or, of what partitions say of their nodes, caused by the spans."""
+def _admitted_or_caused(upto: int, spans: dict[int, Span], record: Record) -> bool:
+    """All that ticks admitted; beyond, of what partitions say of their nodes, what spans caused."""
+    if record.offset <= upto:
+        return True
     origin = _origin(record)
     return origin is None or _within(spans, origin)
 
@@ -232,6 +235,6 @@ def _letter_of(spans: dict[int, Span], record: Record) -> bool:
 
 def _digest(record: Record) -> set[str]:
     try:
-        return {codec.decode(PolicyRecord, record.value or b"").digest}
-    except BadRecord:
-        return set()
+        return {published(codec.decode(PolicyRecord, record.value or b"")).digest}
+    except (BadRecord, BadPolicy):
+        return set()  # it was never in force

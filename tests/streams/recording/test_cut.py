@@ -13,10 +13,11 @@ import typer
 from typer.testing import CliRunner
 
 from schemas import codec
+from schemas.policy import published
 from schemas.records import Inventory, PolicyRecord
 from streams.moments import BadMoment
-from streams.recording import BadRecording, Recording, open_recording
-from streams.recording.cut import Wanted, cut
+from streams.recording import BadRecording, Manifest, Recording, open_recording
+from streams.recording.cut import Wanted, choose, write
 from streams.recording.cut_cli import cut_command
 from tests.sim.broker import START_MS, Broker
 from tests.streams.recording import made
@@ -33,6 +34,11 @@ def whole(log: tuple[Broker, int], tmp_path_factory: pytest.TempPathFactory) -> 
     path = tmp_path_factory.mktemp("whole") / "whole.slack"
     made.bundle_of(*log, path)
     return path
+
+
+def cut(source: Recording, wanted: Wanted, path: Path) -> tuple[Manifest, list[str]]:
+    chosen = choose(source, wanted)
+    return write(chosen, path), chosen.notes
 
 
 def times(source: Recording) -> tuple[int, int]:
@@ -90,7 +96,7 @@ def test_what_stood_before_the_start_goes_along(whole: Path, tmp_path: Path) -> 
         policies = [
             codec.decode(PolicyRecord, r.value or b"") for r in bundle.records("policies", 0)
         ]
-        assert {each.digest for each in policies} == set(bundle.manifest.policies)
+        assert {published(each).digest for each in policies} == set(bundle.manifest.policies)
         assert bundle.manifest.law_versions
 
 
