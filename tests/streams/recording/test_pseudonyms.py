@@ -19,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import codec
+from schemas.errors import BadRecord
+from schemas.names import NODE_NAME
 from schemas.records import Inventory
 from schemas.topics import TOPICS
 from streams.images import read_chunk
@@ -81,7 +83,7 @@ def said_by(bundle: Recording, topic: str) -> dict[tuple[int, int], Any]:
             if record.value is not None and record.key != b"~reign":
                 try:
                     said = codec.read(topic, record.key, record.value, record.headers)
-                except codec.BadRecord:
+                except BadRecord:
                     continue
                 found[partition, record.offset] = said
     return found
@@ -175,8 +177,8 @@ def test_the_order_of_names_is_kept_and_the_moments_of_nodes() -> None:
     for name in names:
         one, two = crc32(name.encode()), crc32(given(NODE, name).encode())
         assert one % 300_000 == two % 300_000 and one % 10_000 == two % 10_000
-        valid = codec.NODE_NAME.fullmatch(name) is not None
-        assert (codec.NODE_NAME.fullmatch(given(NODE, name)) is not None) == valid
+        valid = NODE_NAME.fullmatch(name) is not None
+        assert (NODE_NAME.fullmatch(given(NODE, name)) is not None) == valid
 
 
 @settings(max_examples=30)
