@@ -132,20 +132,20 @@ def _take(watch: Watch, said: Sli, at_ms: int, objective: Objective, calm_percen
         watch.rounds, watch.calm_ms = 0, ABSENT
     watch.seen_ms, watch.p99_us, watch.requests = at_ms, said.p99_us, said.requests
     watch.errors_permille = said.errors * PERMILLE // max(said.requests, 1)
-    if not _within(said, objective, PERCENT):
+    if not within(said, objective, PERCENT):
         watch.calm_ms = ABSENT
         if said.requests >= objective.least_requests:
             watch.beyond_ms = watch.beyond_ms if watch.rounds else at_ms
             watch.rounds = min(watch.rounds + 1, ROUNDS_KEPT)
         return
     watch.rounds, watch.bounded = 0, False
-    if not _within(said, objective, calm_percent):
+    if not within(said, objective, calm_percent):
         watch.calm_ms = ABSENT
     elif watch.calm_ms < 0:
         watch.calm_ms = at_ms
 
 
-def _within(said: Sli, objective: Objective, percent: int) -> bool:
+def within(said: Sli, objective: Objective, percent: int) -> bool:
     """Whether it lies at or below so much of its objective."""
     slow = objective.p99_us > 0 and said.p99_us * PERCENT > objective.p99_us * percent
     most = objective.errors_permille * said.requests * percent

@@ -202,7 +202,11 @@ def renamed(raw: bytes, node: bytes, boot: bytes, kernel_boot: bytes) -> bytes:
 
 def decode(raw: bytes) -> NodeSample:
     """The sample as a record, for readers of one sample (tools, tests); unknown columns skipped."""
-    packed = PackedSample(raw)
+    return spread(PackedSample(raw))
+
+
+def spread(packed: PackedSample) -> NodeSample:
+    """A checked sample as a record; unknown columns are skipped."""
     node_columns: dict[str, int | None] = {}
     pod_columns: dict[str, list[int | None]] = {}
     words = memoryview(packed.payload).cast("q")

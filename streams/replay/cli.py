@@ -14,6 +14,7 @@ from pathlib import Path
 import orjson
 import typer
 
+from schemas.errors import BadPolicy
 from schemas.keys import BadKeys
 from schemas.names import check_brokers
 from schemas.topics import PREFIX
@@ -22,12 +23,17 @@ from streams.recording import BadRecording
 from streams.replay.result import EXIT, Replayed, replayed
 from streams.replay.run import Wanted, opened, replay_all, spare_the_collector
 from streams.replay.source import CannotReplay
+from streams.replay.what_if.command import POLICY, POOL, SORT_BY, SWEEP, what_if
 from streams.replay.words import told
 from streams.topic_reader import CannotRun
 from streams.topics_cli import hush
 
 app = typer.Typer(add_completion=False)
 CANNOT = EXIT["cannot"]
+KEYS = typer.Option(
+    None, "--keys", help="The workers' folder of keys: check signatures instead of believing the "
+    "recorded refusals."
+)  # fmt: skip
 WORTH_PROCESSES = 20_000
 """Records that are folded while another process starts, about."""
 
@@ -48,17 +54,19 @@ def replay(
     partition: list[int] = typer.Option([], "--partition", help="Only these, default all."),
     speed: str = typer.Option("max", "--speed", help="max, or times real time: 1x, 10x."),
     jobs: int = typer.Option(0, "--jobs", min=0, help="0: one a core, where it is worth it."),
-    keys: Path | None = typer.Option(
-        None, "--keys", help="The workers' folder of keys: check signatures instead of believing "
-        "the recorded refusals."
-    ),
+    keys: Path | None = KEYS,
     accept_unsigned: bool = typer.Option(False, "--accept-unsigned", help="As the workers had it."),
+    policy: list[str] = POLICY,
+    sweep: list[str] = SWEEP,
+    sort_by: str = SORT_BY,
+    pool_label: str = POOL,
     as_json: bool = typer.Option(False, "--json", help="One JSON document."),
 ) -> None:  # fmt: skip
     """Decide again what was recorded, by the same code, and compare every output byte for byte.
 
     Nothing is published. Exit code 0: identical; 1: something differs; 2: it cannot be replayed;
-    3: recorded under another law version, so what is shown is a what-if.
+    3: recorded under another law version, so what is shown is a what-if. With --policy or --sweep:
+    what another policy would have come to beside what was; 0 when it was answered.
     """
     hush()
     spare_the_collector()
@@ -74,8 +82,13 @@ def replay(
             accept_unsigned=accept_unsigned,
             speed=speed_of(speed),
         )
+        if policy or sweep:
+            if keys or wanted.speed:
+                raise CannotReplay("what if goes without --keys and --speed")
+            what_if(wanted, partition, policy, sweep, sort_by, pool_label, jobs, as_json=as_json)
+            return
         found = run(wanted, partition, jobs)
-    except (BadRecording, CannotReplay, CannotRun, BadKeys) as error:
+    except (BadRecording, CannotReplay, CannotRun, BadKeys, BadPolicy) as error:
         typer.echo(f"slackwater: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(CANNOT) from None
     seconds = time.monotonic() - began

@@ -27,6 +27,7 @@ from streams.side_inputs import decode
 BATCH = 4_000
 """Records folded at once; more make fuller waves and hold more memory."""
 Reshape = Callable[[SampleEntry], SampleEntry]
+ReshapeSide = Callable[[SideRecord], SideRecord | None]
 
 
 class Fold:
@@ -40,26 +41,33 @@ class Fold:
     def __init__(
         self, recording: Source, partition: int, state: PartitionState, *,
         upto: int | None = None, policy: PolicyRecord | None = None,
-        reshape: Reshape | None = None, check: Check | None = None,
+        reshape: Reshape | None = None, reshape_side: ReshapeSide | None = None,
+        check: Check | None = None, waves: bool = False,
         batch: int = BATCH, at_ticks: bool = False, stops: Iterable[int] = (),
     ) -> None:  # fmt: skip
         """``state`` is taken over and changed; ``upto``: the last offset of samples to fold.
 
-        ``policy``: stands in place of every record of topic `policies`, from the first tick on.
-        ``reshape`` may change a sample before it is folded. ``check``: who is believed; None:
-        whoever was believed then (dead letters tell). Batches end after ``batch`` records, at
-        each offset of ``stops`` (rising), and with ``at_ticks`` behind every tick.
+        ``policy``: stands in place of every record of topic `policies`; where one is in force when
+        the fold begins, or none was ever published, from the first tick on.
+        ``reshape`` may change a sample before it is folded, ``reshape_side`` change or drop (None)
+        a side record before it is admitted; with ``waves`` no node comes twice in a batch, so that
+        they know all that was said to it before. ``check``: who is believed; None: whoever was
+        believed then (dead letters tell). Batches end after ``batch`` records, at each offset of
+        ``stops`` (rising), and with ``at_ticks`` behind every tick.
         """
         self.partition, self.state, self.ended = partition, state, ""
         self._began = state.at
         self._source, self._upto = recording, upto
-        self._policy, self._reshape, self._check = policy, reshape, check
+        self._reshape, self._check = reshape, check
+        in_force = state.laws.published is not None or recording.last("policies", 0) < 0
+        self._at_once = policy is not None and in_force
         self._batch, self._at_ticks, self._stops = batch, at_ticks, iter((*stops, float("inf")))
+        self._waves = waves
         self._refused = refusals_of(recording) if check is None else {}
         self._forged = self._refused.get(("samples", partition), {})
         versions = recording.manifest.law_versions
         self._other_law = bool(versions) and LAW_VERSION not in versions
-        self._side = RecordedSide(recording, partition, self._decode, policy)
+        self._side = RecordedSide(recording, partition, self._decode, policy, reshape_side)
         self._said: list[Output] = []
         self._gap = False
         self._engine = PartitionEngine(partition, self._ports())
@@ -90,7 +98,14 @@ class Fold:
         batch: list[Record] = []
         stop = next(self._stops)
         ticks = self._at_ticks
+        wave: set[bytes | None] = set()
         for record in self._source.records("samples", self.partition, self.state.at, self._upto):
+            if self._waves:
+                if record.key in wave:
+                    yield batch
+                    batch = []
+                    wave.clear()
+                wave.add(record.key)
             batch.append(record)
             while record.offset > stop:
                 stop = next(self._stops)
@@ -98,6 +113,7 @@ class Fold:
             if full or (ticks and record.key is None):
                 yield batch
                 batch = []
+                wave.clear()
         if batch:
             yield batch
 
@@ -125,7 +141,7 @@ class Fold:
             raise BadRecord(*forged)
         entry = intake.read(record, check)
         if isinstance(entry, Tick):
-            if self._policy is not None:  # one higher throughout: the first tick admits it too
+            if self._at_once:  # one higher throughout: the first tick admits it too
                 known = entry.side.get(POLICIES, -1)
                 entry = replace(entry, side={**entry.side, POLICIES: known + 1})
             if self._other_law:

@@ -24,9 +24,13 @@ class RecordedSide:
     """The side inputs of one partition. ``ended``: why the last tick could not be admitted."""
 
     def __init__(
-        self, source: Source, partition: int, decode: Decode, policy: PolicyRecord | None = None
-    ) -> None:
-        """``policy`` stands in place of every record of topic `policies`."""
+        self, source: Source, partition: int, decode: Decode, policy: PolicyRecord | None = None,
+        reshape: Callable[[SideRecord], SideRecord | None] | None = None,
+    ) -> None:  # fmt: skip
+        """``policy`` stands in place of every record of topic `policies`; what ``reshape`` makes of
+        a record, in the place of each; None: nothing.
+        """
+        self._reshape = reshape
         self._source = source
         self._decode = decode
         self._policy = policy
@@ -62,6 +66,8 @@ class RecordedSide:
                 return None
             found += records
         found.sort(key=lambda record: (record.topic, record.partition, record.offset))
+        if self._reshape is not None:
+            return tuple(filter(None, map(self._reshape, found)))
         return tuple(found)
 
     def applied(self, partition: int, vector: Mapping[str, int]) -> None:

@@ -117,7 +117,7 @@ class Timeline(msgspec.Struct, frozen=True):
 
 
 class Example(msgspec.Struct, frozen=True):
-    """The first decision of one decider that differs, both sides in words; "" where it is silent."""
+    """One decider's first decision that differs, both sides in words; "" where it is silent."""
 
     decider: str
     node: str

@@ -1,0 +1,67 @@
+"""The first decision of each decider that differs, both sides in words.
+
+What the recorded policy said is looked up on the recorded topics; what the other one said is put
+in words while it is folded (`streams.replay.what_if.world`). Called by `what_if.run`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from schemas import codec
+from schemas.errors import BadRecord
+from schemas.records import Capacity, Command, Decision
+from streams.explain import Reading
+from streams.replay.source import Source
+from streams.replay.what_if.result import Example, Mark
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from streams.replay.what_if.groups import Pair
+
+TOPICS = ("decisions", "commands", "capacity")
+BACK_MS, AHEAD_MS = 120_000, 30_000
+"""A standing word is looked for so far back; it came to its topic so late at most."""
+
+
+def sentence_of(mark: Mark, records: Iterable[Any]) -> str:
+    """What a decider had last said to the node by then, in words; "" when it is not there."""
+    reading = Reading(mark.node, mark.log_ms)
+    for record in records:
+        if isinstance(record, Decision | Command | Capacity) and record.cause.offset <= mark.offset:
+            reading.note(record)
+    found = [line for line in reading.lines({}) if line.decider == mark.decider]
+    return found[0].sentence if found else ""
+
+
+def examples_of(source: Source, pairs: Sequence[Pair]) -> list[Example]:
+    """One a decider, the earliest of all partitions, by time."""
+    first: dict[str, tuple[Mark, str]] = {}
+    for pair in pairs:
+        for decider, mark in pair.would.first.items():
+            held = first.get(decider)
+            if held is None or (mark.log_ms, mark.node) < (held[0].log_ms, held[0].node):
+                first[decider] = (mark, pair.would.sentences.get(decider, ""))
+    found = [
+        Example(
+            decider, mark.node, mark.partition, mark.offset, mark.log_ms,
+            sentence_of(mark, _recorded(source, mark)) or mark.was, would or mark.would,
+        )
+        for decider, (mark, would) in first.items()
+    ]  # fmt: skip
+    return sorted(found, key=lambda each: (each.log_ms, each.decider))
+
+
+def _recorded(source: Source, mark: Mark) -> Iterator[Any]:
+    """Records of the topics of decisions around a mark, in their order."""
+    for topic in TOPICS:
+        begin = source.since(topic, mark.partition, mark.log_ms - BACK_MS)
+        for record in source.records(topic, mark.partition, begin - 1):
+            if record.timestamp > mark.log_ms + AHEAD_MS:
+                break
+            try:
+                yield codec.read(topic, record.key, record.value or b"", record.headers)
+            except BadRecord:
+                continue  # not one of ours
