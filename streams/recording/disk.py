@@ -81,11 +81,13 @@ class Disk:
         self._seen = Seen(manifest)
         self._open: dict[Place, Partial] = {}
         self._next: dict[Place, int] = {}
-        self._begun: dict[Place, int] = {}
+        self._begins = store.read_begins(root)
         self._untidy: set[Place] = set()
         self._rewrite: set[Place] = set()
         self._said_small = False
         for place in places:
+            if place in self._begins:
+                self._next[place], self.owed[place] = self._begins[place]
             self._mend(place)
 
     @property
@@ -108,10 +110,16 @@ class Disk:
         """`next` of every place that has one."""
         return dict(self._next)
 
-    def begin(self, place: Place, offset: int, owed: int) -> None:
-        """Record a place from ``offset`` on; what is missing from ``owed`` on will be a gap."""
-        self._next[place] = self._begun[place] = offset
-        self.owed[place] = owed
+    def begin(self, places: store.Begins) -> None:
+        """Record new places from an offset on, each; what is missing from the other on is a gap.
+
+        Raises OSError.
+        """
+        if places:
+            self._begins |= places
+            store.write_begins(self.root, self._begins)
+        for place, (offset, owed) in places.items():
+            self._next[place], self.owed[place] = offset, owed
 
     def skip(self, place: Place, offset: int, why: str) -> None:
         """Offsets up to ``offset`` cannot be had any more."""
@@ -247,7 +255,7 @@ class Disk:
             partial.abandon()
         self._untidy.add(place)
         segments = self.places.get(place)
-        self._next[place] = segments[-1].last + 1 if segments else self._begun[place]
+        self._next[place] = segments[-1].last + 1 if segments else self._begins[place][0]
 
     def _mend(self, place: Place) -> None:
         segments = mend(self.root, place)
@@ -255,7 +263,7 @@ class Disk:
         if segments:
             self.places[place] = segments
             self._next[place] = segments[-1].last + 1
-            self.owed.setdefault(place, segments[-1].last + 1)
+            self.owed.setdefault(place, segments[0].first)
 
     def _make_room(self) -> set[Place]:
         """The disk is full: save what can be saved, and let the oldest go."""

@@ -35,18 +35,22 @@ def opened(root: Path, prefix: str, installation: Installation) -> tuple[Manifes
             )
     held = store.lock(root)
     try:
-        manifest = _manifest(root, prefix, installation)
-        store.write_manifest(root, manifest)
+        manifest, before = _manifest(root, prefix, installation)
+        if manifest != before:
+            store.write_manifest(root, manifest)
     except BaseException:
         os.close(held)
         raise
     return manifest, held
 
 
-def _manifest(root: Path, prefix: str, installation: Installation) -> Manifest:
+def _manifest(
+    root: Path, prefix: str, installation: Installation
+) -> tuple[Manifest, Manifest | None]:
+    """As it is to be, and as it is."""
     software = version("slackwater")
     if not (root / NAME).exists():
-        return Manifest(
+        fresh = Manifest(
             kind="recording",
             prefix=prefix,
             incarnation=installation.incarnation,
@@ -55,6 +59,7 @@ def _manifest(root: Path, prefix: str, installation: Installation) -> Manifest:
             schema_version=codec.VERSION,
             made_ms=time.time_ns() // 1_000_000,
         )
+        return fresh, None
     found = read((root / NAME).read_bytes())
     if found.prefix != prefix:
         raise BadRecording(
@@ -62,4 +67,5 @@ def _manifest(root: Path, prefix: str, installation: Installation) -> Manifest:
         )
     if found.incarnation != installation.incarnation:
         raise other_incarnation(installation.incarnation, found.incarnation)
-    return msgspec.structs.replace(found, software=software, schema_version=codec.VERSION)
+    now = msgspec.structs.replace(found, software=software, schema_version=codec.VERSION)
+    return now, found

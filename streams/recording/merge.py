@@ -16,9 +16,9 @@ from streams.recording import store
 from streams.recording.container import Folder
 from streams.recording.manifest import Manifest, Segment
 from streams.recording.mend import NEXT
-from streams.recording.partial import Sink
+from streams.recording.partial import begun
 from streams.recording.recording import Recording
-from streams.recording.segment import Record, Writer
+from streams.recording.segment import Record
 from streams.recording.store import Place
 
 
@@ -54,8 +54,7 @@ def merge(
 
 def _written(root: Path, place: Place, records: list[Record]) -> Segment:
     partial = root / place[0] / str(place[1]) / "merged.partial"
-    sink = Sink(partial, "w+")
-    writer = Writer(*place, sink)
+    sink, writer = begun(partial, place)
     try:
         writer.write(records)
         merged = writer.close()

@@ -33,6 +33,17 @@ class Sink(io.FileIO):
         return size
 
 
+def begun(path: Path, place: store.Place) -> tuple[Sink, Writer]:
+    """A segment begun at ``path``. Raises OSError, and then nothing is there."""
+    sink = Sink(path, "w+")
+    try:
+        return sink, Writer(*place, sink)
+    except OSError:
+        sink.close()
+        path.unlink()
+        raise
+
+
 class Partial:
     """Writes below ``root``; ``opened_s`` is when, on the caller's clock.
 
@@ -46,13 +57,7 @@ class Partial:
         self._folder = root / topic / str(partition)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._path = self._folder / OPEN
-        self._sink = Sink(self._path, "w+")
-        try:
-            self._writer = Writer(topic, partition, self._sink)
-        except OSError:
-            self._sink.close()
-            self._path.unlink()
-            raise
+        self._sink, self._writer = begun(self._path, (topic, partition))
 
     @property
     def held_bytes(self) -> int:

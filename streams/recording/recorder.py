@@ -22,6 +22,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError, TopicAuthorizatio
 
 from schemas.topics import BY_NAME, full_name
 from streams.metrics import Metrics
+from streams.recording import store
 from streams.recording.disk import Disk, Sizes
 from streams.recording.folder import opened
 from streams.recording.progress import Progress
@@ -109,15 +110,17 @@ class Recorder:
         ends = await client.end_offsets(parts)
         at = await _starts(client, parts, self.settings.begin, firsts, ends)
         client.assign(parts)
+        new: store.Begins = {}
         for part in parts:
             place = self._place(part)
             if disk.next(place) is None:
                 whole = place[0] in ALWAYS_WHOLE
-                disk.begin(place, firsts[part] if whole else at[part], owed=ends[part])
+                new[place] = (firsts[part] if whole else at[part], ends[part])
             else:
                 _check_end(place, disk, ends[part])
                 disk.skip(place, firsts[part], RETENTION)
-            client.seek(part, disk.next(place))
+        await asyncio.to_thread(disk.begin, new)
+        self._read_again(client, disk, map(self._place, parts))
         log.info("records %d partitions of %d topics", len(parts), len(self._names))
         self._connected = True
 

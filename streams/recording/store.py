@@ -20,7 +20,10 @@ from streams.recording.manifest import NAME, BadRecording, Manifest, Problem, Se
 
 JOURNAL = "segments.jsonl"
 LOCK = "lock"
+BEGINS = "begins.json"
 Place = tuple[str, int]
+Begins = dict[Place, tuple[int, int]]
+"""Where a recording of a place began, and from which offset on it owes every record."""
 
 
 def read_folder(root: Path) -> tuple[Manifest, list[Problem]]:
@@ -81,6 +84,25 @@ def write_journal(root: Path, place: Place, segments: Iterable[Segment]) -> None
     """Replace a journal whole. Raises OSError."""
     lines = [msgspec.json.encode(segment) + b"\n" for segment in segments]
     _replace(journal_of(root, place), b"".join(lines))
+
+
+def read_begins(root: Path) -> Begins:
+    """Where each place began; without it a kill before the first segment would begin anew."""
+    try:
+        said = msgspec.json.decode(
+            (root / BEGINS).read_bytes(), type=dict[str, dict[int, tuple[int, int]]]
+        )
+    except (FileNotFoundError, msgspec.DecodeError):
+        return {}
+    return {(topic, number): at for topic, of in said.items() for number, at in of.items()}
+
+
+def write_begins(root: Path, begins: Begins) -> None:
+    """Keep it, for good. Raises OSError."""
+    said: dict[str, dict[int, tuple[int, int]]] = {}
+    for (topic, number), at in begins.items():
+        said.setdefault(topic, {})[number] = at
+    _replace(root / BEGINS, msgspec.json.encode(said))
 
 
 def journal_of(root: Path, place: Place) -> Path:

@@ -127,6 +127,19 @@ def test_the_bound_is_kept(tmp_path: Path) -> None:
     assert not manifest.gaps
 
 
+def test_a_kill_before_the_first_segment_does_not_begin_anew(tmp_path: Path) -> None:
+    place = ("samples", 0)
+    log = log_of({place: 30})
+    disk = opened(tmp_path, {}, WIDE)
+    disk.begin({place: (12, 15)})
+    disk.take({place: log[place][12:14]})
+    let_go(disk)
+    disk = opened(tmp_path, log, WIDE)
+    assert (disk.next(place), disk.owed[place]) == (12, 15)
+    feed(disk, log, 5)
+    assert read(tmp_path)[0] == {place: log[place][12:]}
+
+
 def test_a_resumed_recording_goes_on_where_it_ended(tmp_path: Path) -> None:
     log = log_of(PLACES)
     half = {place: records[: len(records) // 2] for place, records in log.items()}
@@ -173,7 +186,7 @@ def test_holes_are_gaps_once(tmp_path: Path) -> None:
     for _ in range(2):
         disk = opened(tmp_path, log, WIDE)
         if disk.next(place) == 0:
-            disk.begin(place, 0, owed=10)
+            disk.begin({place: (0, 10)})
         for i in range(0, len(left[place]), 6):
             disk.take({place: left[place][i : i + 6]})
         disk.finish_all()

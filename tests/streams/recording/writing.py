@@ -46,9 +46,7 @@ def opened(root: Path, log: Log, sizes: Sizes) -> Disk:
     root.mkdir(exist_ok=True)
     disk = Disk(root, MANIFEST, sizes, log)
     disk.save()
-    for place in log:
-        if disk.next(place) is None:
-            disk.begin(place, 0, owed=0)
+    disk.begin({place: (0, 0) for place in log if disk.next(place) is None})
     return disk
 
 
