@@ -13,6 +13,7 @@ from lightkube.models.core_v1 import PodSpec, ResourceRequirements
 from lightkube.resources.core_v1 import Pod
 
 from agents.classes import PRIORITY_LABEL, QOS_LABEL, classify
+from agents.inventory import LARGEST
 from agents.placement import estimate
 from agents.pod_requests import pod_request
 from agents.table import ABSENT
@@ -102,7 +103,10 @@ def read(pod: Pod, names: Resources) -> PodRow:
 
 
 def _sums(spec: PodSpec, names: Resources, field: str) -> dict[str, int]:
-    """What the whole pod asks for or is limited to, by the law's names; overhead included."""
+    """What the whole pod asks for or is limited to, by the law's names; overhead included.
+
+    At most `LARGEST` of each: the API server takes any number, and sums over pods stay numbers.
+    """
     kinds = [
         ("sidecar" if one.restartPolicy == "Always" else "init", one.resources)
         for one in spec.initContainers or ()
@@ -115,7 +119,7 @@ def _sums(spec: PodSpec, names: Resources, field: str) -> dict[str, int]:
         total = whole or pod_request(each)
         if total:
             total += _amount(spec.overhead or {}, resource)
-            found[name] = min(total, quantities.MOST)
+            found[name] = min(total, LARGEST)
     return found
 
 

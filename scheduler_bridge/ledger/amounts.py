@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from agents.inventory import LARGEST
 from scheduler_bridge.reconcile import Amount
 
 NOTHING = Amount(0, 0)
-MAX_AMOUNT = 2**63 - 1
-"""What a record can carry; who asks for more holds this much, which is more than there is."""
+MAX_AMOUNT = LARGEST
+"""More than any machine has; who says more has said this much, so that sums stay numbers."""
 
 
 def total(amounts: Iterable[Amount]) -> Amount:

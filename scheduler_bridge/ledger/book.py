@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from scheduler_bridge.ledger.amounts import MAX_AMOUNT, NOTHING, larger, less, total
+from scheduler_bridge.ledger.amounts import NOTHING, larger, less, total
 from scheduler_bridge.reconcile import Amount
 from schemas import codec, ledger
 from schemas.errors import BadRecord
@@ -203,14 +203,13 @@ class Book:
 
 
 def amount_of(record: LedgerEntry | LedgerClaim | LedgerGrant) -> Amount:
-    """The four figures of a record. Raises BadRecord: wrong_type, where one is out of range."""
+    """The four figures of a record, at most `MAX_AMOUNT`. Raises BadRecord: wrong_type, below 0."""
     found = Amount(
         record.cpu_milli, record.memory_bytes, record.mid_cpu_milli, record.mid_memory_bytes
     )
-    for figure in found.each():
-        if not 0 <= figure <= MAX_AMOUNT:
-            raise BadRecord("wrong_type", f"{found}; allowed: 0 to {MAX_AMOUNT}")
-    return found
+    if min(found.each()) < 0:
+        raise BadRecord("wrong_type", f"{found}; no figure is below 0")
+    return total([found])
 
 
 def _entry(node: NodeBook, scheduler: str, entry: LedgerEntry | None) -> Folded:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from lightkube.resources.core_v1 import Node, Pod
 
@@ -13,7 +14,16 @@ from scheduler_bridge.extender.nodes import RAW_ALLOCATABLE, THRESHOLDS_ANNOTATI
 from scheduler_bridge.extender.pods import FACTORS_ANNOTATION, PodRow
 from scheduler_bridge.extender.settings import Annotating, ExtenderSettings, Resources
 from scheduler_bridge.http import HttpSettings
-from tests.scheduler_bridge.extender.world import NAMES, batch, document, node_document, row
+from schemas.records import LedgerEntry
+from tests.scheduler_bridge.extender.world import (
+    NAMES,
+    NOW_MS,
+    World,
+    batch,
+    document,
+    node_document,
+    row,
+)
 
 OPEN = HttpSettings(host="0.0.0.0")
 
@@ -134,3 +144,16 @@ def test_bad_settings_are_refused(kind: Any, given: dict[str, Any], said: str) -
 
 def test_open_to_all_nothing_is_bound() -> None:
     assert not ExtenderSettings("b:1", http=OPEN, binds=False).binds
+
+
+def test_sums_over_pods_that_ask_for_all_that_a_number_can_say_stay_numbers() -> None:
+    most = str(2**63 - 1)  # what the API server makes of 8Ei
+    world = World()
+    world.join("n")
+    world.hear(LedgerEntry("n", "yarn", 2**63 - 1, 2**63 - 1))
+    for name in "abc":
+        asks = {NAMES.batch_cpu: most, NAMES.batch_memory: most}
+        world.fleet.put(row(name, asks=asks, node="n"), NOW_MS, True)
+    assert world.fleet.refresh() == 1
+    pending = world.fleet.loads(np.array([world.fleet.rows_of(["n"])[0]])).pending
+    assert pending.min() > 0

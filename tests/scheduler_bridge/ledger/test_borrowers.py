@@ -8,6 +8,7 @@ import orjson
 import pytest
 from lightkube.resources.core_v1 import Pod
 
+from agents.inventory import LARGEST
 from scheduler_bridge.ledger import third_party, yarn
 from scheduler_bridge.ledger.amounts import NOTHING
 from scheduler_bridge.ledger.book import Held
@@ -82,7 +83,7 @@ def test_pods_that_ask_for_more_than_a_record_can_say_hold_all_that_it_can() -> 
     most = str(2**63 - 1)  # what the API server makes of 8Ei
     pods = [borrowing(pod({"b/cpu": most, "b/memory": "1"}, nodeName="n"), NAMES) for _ in "ab"]
     held = held_by_node([each for each in pods if each is not None])["n"]
-    assert held.amount == Amount(2**63 - 1, 2)
+    assert held.amount == Amount(LARGEST, 2)
     assert codec.encode(entry("n", "kubernetes", held))
 
 
