@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from schemas import codec
 from schemas.errors import BadRecord
-from schemas.records import Capacity, Command, Decision
-from streams.explain import Reading
+from schemas.records import Capacity, Cause, Command, Decision
+from streams.explain_words import Seen, sentence
 from streams.replay.source import Source
 from streams.replay.what_if.result import Example, Mark
 
@@ -28,12 +28,30 @@ BACK_MS, AHEAD_MS = 120_000, 30_000
 
 def sentence_of(mark: Mark, records: Iterable[Any]) -> str:
     """What a decider had last said to the node by then, in words; "" when it is not there."""
-    reading = Reading(mark.node, mark.log_ms)
+    newest: Decision | None = None
+    commands: dict[str, Command] = {}
+    capacities: dict[Cause, Capacity] = {}
     for record in records:
-        if isinstance(record, Decision | Command | Capacity) and record.cause.offset <= mark.offset:
-            reading.note(record)
-    found = [line for line in reading.lines({}) if line.decider == mark.decider]
-    return found[0].sentence if found else ""
+        if not isinstance(record, Decision | Command | Capacity):
+            continue
+        if record.cause.offset > mark.offset or record.cause.partition != mark.partition:
+            continue
+        if isinstance(record, Command):
+            commands[record.id] = record
+        elif isinstance(record, Capacity):
+            if record.node == mark.node:
+                capacities[record.cause] = record
+        elif record.decider == mark.decider and mark.node in record.nodes:
+            newest = record
+    if newest is None:
+        return ""
+    at = newest.nodes.index(mark.node)
+    terms = {name: values[at] for name, values in newest.columns.items()}
+    ids = newest.command_ids
+    command = commands.get(ids[at]) if at < len(ids) else None
+    capacity = capacities.get(newest.cause) if mark.decider == "capacity" else None
+    seen = Seen(mark.node, mark.decider, newest.outcome[at], terms, command, capacity)
+    return sentence(seen)
 
 
 def examples_of(source: Source, pairs: Sequence[Pair]) -> list[Example]:
