@@ -1,0 +1,1 @@
+"""Accounts, through records on topics: constructed cases whose sums are known beforehand."""
