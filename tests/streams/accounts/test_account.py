@@ -12,6 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from streams.accounts import cli
+from streams.accounts.statement import Statement
 from tests.streams.accounts.case import HOUR_MS, MINUTE_MS, PRICES, T0, Case, batch_pod, ten_hours
 
 APP = typer.main.get_command(cli.app)
@@ -228,7 +229,7 @@ def _objectives() -> str:
 
 def test_every_json_field_is_documented() -> None:
     """The shape is that of the structs, and a reader of N-1 takes it."""
-    said = msgspec.json.schema(cli.Statement)
+    said = msgspec.json.schema(Statement)
     assert {"figures", "control", "benefit", "rows", "starved", "lacks"} <= set(
         said["$defs"]["Statement"]["properties"]
     )
