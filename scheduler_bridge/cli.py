@@ -27,6 +27,7 @@ from scheduler_bridge.settings import (
     MID_CPU_NAME,
     MID_MEMORY_NAME,
     Settings,
+    check_resource_names,
 )
 from scheduler_bridge.sinks import Sink
 from schemas.names import check_brokers
@@ -129,7 +130,9 @@ def _options(said: Mapping[str, Any]) -> Options:
 
 
 def _names(said: Mapping[str, Any]) -> Names:
-    return said["cpu_name"], said["memory_name"], said["mid_cpu_name"], said["mid_memory_name"]
+    names = said["cpu_name"], said["memory_name"], said["mid_cpu_name"], said["mid_memory_name"]
+    check_resource_names(names)
+    return names
 
 
 async def _run(

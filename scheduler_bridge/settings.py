@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from scheduler_bridge.reconcile import Rules
@@ -10,6 +12,10 @@ CPU_NAME = "kubernetes.io/batch-cpu"
 MEMORY_NAME = "kubernetes.io/batch-memory"
 MID_CPU_NAME = "kubernetes.io/mid-cpu"
 MID_MEMORY_NAME = "kubernetes.io/mid-memory"
+_EXTENDED = re.compile(
+    r"(?=[^/]{1,253}/)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+    r"/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +39,17 @@ class Settings:
             raise ValueError(f"patches at once: {self.patches_at_once}; allowed: 1 to 100")
         if not self.brokers:
             raise ValueError("no broker given; set --brokers or SLACKWATER_BROKERS")
+
+
+def check_resource_names(names: Sequence[str]) -> None:
+    """Raise ValueError unless each is a name that extended resources may have, and another.
+
+    A node's own ``cpu`` and ``memory`` are the kubelet's to say, and have no slash.
+    """
+    for name in names:
+        if not _EXTENDED.fullmatch(name) or name.startswith("requests."):
+            raise ValueError(
+                f"resource name {name!r:.100}: want one with a domain, such as {CPU_NAME}"
+            )
+    if len(set(names)) < len(names):
+        raise ValueError(f"resource names {', '.join(names)}: each must be another")

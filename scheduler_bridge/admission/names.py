@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler_bridge.settings import CPU_NAME, MEMORY_NAME, MID_CPU_NAME, MID_MEMORY_NAME
+from scheduler_bridge.settings import (
+    CPU_NAME,
+    MEMORY_NAME,
+    MID_CPU_NAME,
+    MID_MEMORY_NAME,
+    check_resource_names,
+)
 
 EXTENDED_SPEC = "node.koordinator.sh/extended-resource-spec"
 """What containers ask for beyond native resources, as JSON: the container runtime sees no other."""
@@ -45,8 +51,7 @@ class Resources:
     mid_memory: str = MID_MEMORY_NAME
 
     def __post_init__(self) -> None:
-        if len({*self.each, *NATIVE}) != len(self.each) + len(NATIVE):
-            raise ValueError(f"resource names {', '.join(self.each)}: each must be another")
+        check_resource_names(self.each)
 
     @property
     def each(self) -> tuple[str, str, str, str]:

@@ -139,5 +139,6 @@ def _asked(resources: Any) -> dict[str, int]:
 
 
 def amount_of(name: str, quantity: Any) -> int:
-    """Millicores of CPU, whole units of all else. Raises ValueError."""
-    return quantities.milli(str(quantity)) if name == "cpu" else quantities.whole(str(quantity))
+    """Millicores of CPU, whole units of all else, at most what counts. Raises ValueError."""
+    read = quantities.milli if name == "cpu" else quantities.whole
+    return quantities.at_most(read, str(quantity))

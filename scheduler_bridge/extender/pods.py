@@ -132,7 +132,7 @@ def _amount(said: Mapping[str, str], resource: str) -> int:
     if resource not in said:
         return 0
     read_as = quantities.milli if resource == "cpu" else quantities.whole
-    return read_as(str(said[resource]))
+    return quantities.at_most(read_as, str(said[resource]))
 
 
 def _factors(notes: Mapping[str, str]) -> tuple[int, int]:

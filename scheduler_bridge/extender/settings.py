@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from scheduler_bridge.http import HttpSettings
-from scheduler_bridge.settings import CPU_NAME, MEMORY_NAME, MID_CPU_NAME, MID_MEMORY_NAME
+from scheduler_bridge.settings import (
+    CPU_NAME,
+    MEMORY_NAME,
+    MID_CPU_NAME,
+    MID_MEMORY_NAME,
+    check_resource_names,
+)
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 SCORE_ANNOTATION = "slackwater.io/load-score"
@@ -22,9 +28,7 @@ class Resources:
     mid_memory: str = MID_MEMORY_NAME
 
     def __post_init__(self) -> None:
-        names = list(self.by_law.values())
-        if len(set(names)) < len(names):
-            raise ValueError(f"resource names {', '.join(names)}: each must be another")
+        check_resource_names((self.batch_cpu, self.batch_memory, self.mid_cpu, self.mid_memory))
 
     @property
     def by_law(self) -> Mapping[str, str]:

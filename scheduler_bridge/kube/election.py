@@ -69,7 +69,8 @@ class Election:
         self._seen = ("", "")
         self._seen_ms = 0
         self._lapses_ms = 0
-        self._said = False
+        self._said = ""
+        self._fault = ""
         self.holder = ""
         self.terms = 0
 
@@ -96,8 +97,13 @@ class Election:
                 try:
                     async with asyncio.timeout(self._lease_s):
                         await self._turn()
-                except OSError as error:  # also the TimeoutError
-                    log.debug("lease %s/%s: %s", self._namespace, self._name, error)
+                    self._fault = ""
+                except KubeConflict:
+                    self._fault = ""  # another was quicker: the next look says who
+                except TimeoutError:
+                    self._fault = f"no answer within {self._lease_s} s"
+                except OSError as error:
+                    self._fault = str(error)
                 self._tell()
                 # A candidate looks again the moment that the lease it saw has lapsed.
                 lapses_s = (self._lapses_ms - self._clock()) / 1000
@@ -191,8 +197,18 @@ class Election:
             log.warning("the lease was not released, another waits for its end: %s", error)
 
     def _tell(self) -> None:
-        if self.leads != self._said:
-            self._said = self.leads
-            self.terms += self._said
-            what = "leading" if self._said else f"standing by for {self.holder or 'whoever leads'}"
-            log.info("lease %s/%s: %s", self._namespace, self._name, what)
+        """Say where we stand whenever that changes; a fault while we still lead may pass."""
+        if self.leads:
+            what = "leading"
+        elif self._fault:
+            what = f"it cannot be had, nothing is written: {self._fault}"
+        elif self.holder in {"", self._own}:
+            return  # free, or ours that lapsed: the next turn takes it
+        else:
+            what = f"standing by for {self.holder}"
+        if what == self._said:
+            return
+        self.terms += what == "leading"
+        self._said = what
+        level = logging.WARNING if self._fault and not self.leads else logging.INFO
+        log.log(level, "lease %s/%s: %s", self._namespace, self._name, what)

@@ -7,7 +7,10 @@ Used by whoever reads what a node has or a pod asks for.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
+
+from agents.inventory import LARGEST
 
 MOST = 2**63 - 1
 LARGEST_EXPONENT = 30
@@ -17,6 +20,22 @@ _FORM = re.compile(
     r"(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))"
     r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,3}))?"
 )
+
+
+class OutOfRange(ValueError):
+    """A number, and larger than any that we count with."""
+
+
+def at_most(read: Callable[[str], int], quantity: str) -> int:
+    """What `whole` or `milli` make of a pod's own figure, from 0 to `LARGEST`; raises ValueError.
+
+    A pod may ask for any number, and one that asks for more than any machine has must count, not
+    be passed over.
+    """
+    try:
+        return min(max(0, read(quantity)), LARGEST)
+    except OutOfRange:
+        return 0 if quantity.startswith("-") else LARGEST
 
 
 def whole(quantity: str) -> int:
@@ -52,7 +71,8 @@ def _parse(quantity: str) -> Fraction:
         return number * (1 << _BINARY[suffix])
     power = int(found["exponent"]) if found["exponent"] else _DECIMAL[suffix]
     if abs(power) > LARGEST_EXPONENT:
-        raise ValueError(f"{quantity!r}: exponents go from -30 to {LARGEST_EXPONENT}")
+        kind = OutOfRange if power > 0 and number else ValueError
+        raise kind(f"{quantity!r}: exponents go from -30 to {LARGEST_EXPONENT}")
     scale = int(10 ** abs(power))
     return number * scale if power >= 0 else number / scale
 
@@ -60,5 +80,5 @@ def _parse(quantity: str) -> Fraction:
 def _ceiling(amount: Fraction, quantity: str) -> int:
     units = -(-amount.numerator // amount.denominator)
     if abs(units) > MOST:
-        raise ValueError(f"{quantity!r} is out of range; at most {MOST}")
+        raise OutOfRange(f"{quantity!r} is out of range; at most {MOST}")
     return units

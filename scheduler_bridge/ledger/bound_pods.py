@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agents.pod_requests import pod_request
-from scheduler_bridge.kube.quantities import whole
-from scheduler_bridge.ledger.amounts import MAX_AMOUNT, NOTHING, total
+from scheduler_bridge.kube.quantities import at_most, whole
+from scheduler_bridge.ledger.amounts import NOTHING, total
 from scheduler_bridge.ledger.book import Held
 from scheduler_bridge.reconcile import Amount
 from schemas.records import LedgerEntry
@@ -96,4 +96,4 @@ def _of(resources: Any, name: str) -> int:
 
 def _quantity(amounts: Mapping[str, str] | None, name: str) -> int:
     said = (amounts or {}).get(name)
-    return min(max(0, whole(said)), MAX_AMOUNT) if said is not None else 0
+    return at_most(whole, said) if said is not None else 0

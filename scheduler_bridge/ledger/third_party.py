@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import orjson
 
-from scheduler_bridge.kube.quantities import from_whole, whole
-from scheduler_bridge.ledger.amounts import MAX_AMOUNT, NOTHING, total
+from scheduler_bridge.kube.quantities import at_most, from_whole, whole
+from scheduler_bridge.ledger.amounts import NOTHING, total
 from scheduler_bridge.reconcile import Amount
 from schemas.ledger import NAME
 
@@ -93,4 +93,4 @@ def _resources(amount: Amount, cpu_name: str, memory_name: str) -> dict[str, str
 
 
 def _figure(resources: dict[str, Any], name: str) -> int:
-    return min(max(0, whole(str(resources.get(name, 0)))), MAX_AMOUNT)
+    return at_most(whole, str(resources.get(name, 0)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -158,3 +159,26 @@ async def test_a_leader_that_cannot_renew_stops_before_its_lease_can_be_taken(
             await asyncio.sleep(0.002)
     assert both == 0
     assert gaps[0] <= patient(LEASE_S * 2 / 3 + 0.1)
+
+
+async def test_who_cannot_have_the_lease_or_stands_by_says_so_once(
+    own: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="slackwater.bridge")
+
+    def told(what: str) -> list[str]:
+        return [line for line in caplog.messages if what in line]
+
+    async with connect(own.kubeconfig()) as kube:
+        lost = Election(kube, "nowhere", "said", "a", lease_s=LEASE_S)
+        task = asyncio.create_task(lost.run())
+        await until(lambda: bool(told("cannot be had")), "it says that it cannot stand")
+        async with standing(own, "said", "b") as first, standing(own, "said", "c") as second:
+            await until(lambda: lead(first, second) == 1, "one leads")
+            holder = "b" if first.leads else "c"
+            await until(lambda: bool(told(f"standing by for {holder}")), "the other stands by")
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+    assert len(told("cannot be had")) == 1, "not once a turn"
+    assert "nowhere/said" in told("cannot be had")[0]

@@ -26,6 +26,8 @@ def refusal(*arguments: str) -> str:
         (("--kubeconfig", "/not/there"), "/not/there not found; give a valid --kubeconfig"),
         (("--context", "c"), "--context needs --kubeconfig"),
         ((), "this is no pod"),
+        (("--cpu-name", "cpu"), "resource name 'cpu': want one with a domain"),
+        (("--mid-cpu-name", "kubernetes.io/batch-cpu"), "each must be another"),
         (("--rate", "0"), "patches a second: 0; allowed: 1 to 10000"),
     ],
 )

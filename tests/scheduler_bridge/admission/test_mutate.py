@@ -104,7 +104,7 @@ def test_mid_pods_ask_for_mid_resources_and_names_may_be_others() -> None:
     patch = mutate(pod({"cpu": "1"}), "n", DATA, "l", rules_with("low"), names, PRIORITIES).patch
     asked = patched(pod({"cpu": "1"}), patch)["spec"]["containers"][0]["resources"]["requests"]
     assert asked == {"example.com/cpu": "1000"}
-    with pytest.raises(ValueError, match="each must be another"):
+    with pytest.raises(ValueError, match="want one with a domain"):
         Resources(batch_cpu="cpu")
 
 

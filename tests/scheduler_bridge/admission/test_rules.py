@@ -95,7 +95,7 @@ def test_the_command_line_refuses_before_anything_starts(tmp_path: Path) -> None
     answer = run(app, ["run", *files, "--kubeconfig", none])
     assert (answer.exit_code, none in answer.output) == (2, True)
     answer = run(app, ["run", *files, "--cpu-name", "cpu"])
-    assert (answer.exit_code, "each must be another" in answer.output) == (2, True)
+    assert (answer.exit_code, "want one with a domain" in answer.output) == (2, True)
 
 
 def test_certificates_of_our_own_are_good_for_the_service_and_nothing_else(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def kubeconfig(folder: Path) -> Path:
         (["--key", "a.pem"], "TLS needs --certificate and --key"),
         (["--client-name", "x"], "give a client CA too"),
         (["--timeout-s", "0"], "timeout_s is 0.0; allowed: 0.01"),
-        (["--cpu-name", "cpu"], "each must be another"),
+        (["--cpu-name", "cpu"], "want one with a domain"),
         (["--annotate", "--annotations-per-s", "0"], "writes_per_s is 0; allowed: 1 to 1000"),
         (["--certificate", "none.crt", "--key", "none.key"], "TLS files none.crt, none.key"),
         (["--kubeconfig", "/nowhere"], "/nowhere"),

@@ -134,7 +134,9 @@ def test_the_true_size_of_an_amplified_node() -> None:
         (Annotating, {"change": 101}, "change is 101; allowed: 1 to 100"),
         (ExtenderSettings, {"brokers": "b:1", "unsure_ms": 1}, "unsure_ms is 1; allowed: 1000"),
         (ExtenderSettings, {"brokers": "b:1", "http": OPEN}, "anyone could have pods bound"),
-        (Resources, {"batch_cpu": "cpu"}, "each must be another"),
+        (Resources, {"batch_cpu": "cpu"}, "want one with a domain"),
+        (Resources, {"batch_cpu": "x.org/föö bar"}, "want one with a domain"),
+        (Resources, {"batch_cpu": NAMES.mid_cpu}, "each must be another"),
     ],
 )
 def test_bad_settings_are_refused(kind: Any, given: dict[str, Any], said: str) -> None:

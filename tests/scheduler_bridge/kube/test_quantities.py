@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_bridge.kube.quantities import MOST, from_milli, from_whole, milli, whole
+from agents.inventory import LARGEST
+from scheduler_bridge.kube.quantities import MOST, at_most, from_milli, from_whole, milli, whole
 
 SUFFIXES = {
     "n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1),
@@ -72,3 +73,16 @@ def test_rounds_up_to_the_next_integer(before: int, after: int, suffix: str) -> 
     exact = Fraction(before * 1000 + after, 1000) * SUFFIXES[suffix]
     assert whole(text) - 1 < exact <= whole(text)
     assert milli(text) - 1 < exact * 1000 <= milli(text)
+
+
+@pytest.mark.parametrize("text", ["8Ei", "1e999", "1e30", "9" * 30])
+def test_a_pod_that_asks_for_more_than_any_machine_has_counts_with_that(text: str) -> None:
+    assert at_most(whole, text) == at_most(milli, text) == LARGEST
+    assert at_most(whole, f"-{text}") == 0
+
+
+def test_what_is_no_quantity_is_none_of_a_pod_either() -> None:
+    assert at_most(milli, "1500m") == 1500
+    for text in ("much", "1e-31"):
+        with pytest.raises(ValueError, match=r"quantity|exponents"):
+            at_most(whole, text)
