@@ -1,10 +1,10 @@
 """Who said it: signatures of workers, message codes of nodes, checked before anything is parsed.
 
-Workers sign commands, leases and ticks (Ed25519: every node can check, none can forge); a node
-puts an HMAC-SHA256 under its samples, acks and inventory, by a key that only it and the workers
-have. Both are deterministic: the same record gets the same header. Topic, encoding, version and
-key stand under the signature with the value, so nothing can be said again elsewhere. Replays of
-whole records are for order, expiry and (boot, seq) to refuse.
+Workers sign commands, leases, ticks and the audit log (Ed25519: every node can check, none can
+forge); a node puts an HMAC-SHA256 under its samples, acks and inventory, by a key that only it and
+the workers have. Both are deterministic: the same record gets the same header. Topic, encoding,
+version and key stand under the signature with the value, so nothing can be said again elsewhere.
+Replays of whole records are for order, expiry and (boot, seq) to refuse.
 
 `streams.outputs`, `streams.intake` and `streams.side_inputs`, the node's loop and the simulated
 fleet call this. Why these two: docs/decisions/0003.
@@ -24,11 +24,19 @@ from schemas.keys import ID_BYTES, BadKeys, Keys
 HEADER = "slackwater-sig"
 WORKER_SAYS = frozenset({"commands"})
 NODE_SAYS = frozenset({"samples", "inventory", "acks"})
-"""Signed topics; a tick on `samples` is a worker's."""
+AUDITED = frozenset({"decisions"})
+"""Signed topics; a tick on `samples` is a worker's. What is audited is a worker's too, and checked
+by who looks back."""
 _CONTEXT = b"slackwater-sig-1"
 _LENGTHS = struct.Struct(">5I?")  # topic, encoding, version, key, value; whether a tombstone
 
 Sent = Iterable[tuple[str, bytes | None]] | None
+
+
+def key_id(headers: Sent) -> str | None:
+    """Id of the key that a record is signed or sealed with, hex; None: with none. Not a check."""
+    given = _said(headers)[2]
+    return given[:ID_BYTES].hex() if given else None
 
 
 class WorkerSigner:
@@ -99,7 +107,7 @@ class Checker:
 
         ``topic`` is the name in the table; topics that nobody signs pass.
         """
-        if topic not in NODE_SAYS and topic not in WORKER_SAYS:
+        if topic not in NODE_SAYS | WORKER_SAYS | AUDITED:
             return
         enc, version, given = _said(headers)
         if given is None:
@@ -108,7 +116,7 @@ class Checker:
             self.accepted_unsigned += 1
             return
         sealed = _sealed(self._prefix + topic, key, enc, version, value)
-        by_worker = topic in WORKER_SAYS or enc == ENC_TICK
+        by_worker = topic not in NODE_SAYS or enc == ENC_TICK
         secret = self._key(keys.WORKER_PUB if by_worker else keys.NODES_KEY, given[:ID_BYTES])
         seal = given[ID_BYTES:]
         if not (_worker_sealed if by_worker else _node_sealed)(secret, key or b"", sealed, seal):

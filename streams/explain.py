@@ -150,7 +150,7 @@ def told(line: Line) -> str:
     reason = f"reason {line.reason}, " if line.reason else ""
     said = [
         f"{clock(line.log_ms)} {head}: {text}{since}",
-        f"  {reason}{policy_of(line)}, {cause_of(line)}",
+        f"  {reason}{policy_of(line)}, {cause_of(line)}{signed_of(line)}",
     ]
     said += [f"  rule: {line.rule}"] * bool(line.rule)
     said += [f"  {clock(each.log_ms)} {each.sentence}" for each in line.became]
@@ -174,6 +174,17 @@ def cause_of(line: Line) -> str:
     if line.said is not None:
         return f"said in {line.said.topic}/{line.said.partition} offset {line.said.offset}"
     return "cause unknown"
+
+
+def signed_of(line: Line) -> str:
+    """Whose key it is signed with, and whether that was checked."""
+    said = line.said
+    if said is None or (said.signer is None and not said.doubt):
+        return ""
+    key = f", signed with key {said.signer}" if said.signer else ""
+    if said.doubt:
+        return f"{key}, NOT BELIEVED: {said.doubt}"
+    return f"{key} (checked)" if said.doubt == "" else key
 
 
 def clock(log_ms: int) -> str:

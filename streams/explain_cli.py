@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import typer
@@ -22,9 +22,13 @@ from streams.explain_capacity import Wish
 from streams.explain_past import Past
 from streams.explain_pod import find
 from streams.explain_read import Span
-from streams.recording import Recording, open_recording
+from streams.intake import Check
+from streams.keyring import Folder
 from streams.topic_reader import CannotRun
 from streams.topics_cli import BROKERS, INSTALLED_PREFIX, hush
+
+if TYPE_CHECKING:
+    from streams.recording import Recording
 
 app = typer.Typer(help="Say why a node, a pod or a command is as it is.")
 MINUTE_MS = 60_000
@@ -36,10 +40,20 @@ class Asked:
     """Where answers are read: a recording, or the topics of a cluster."""
 
     def __init__(
-        self, recording: Path | None, brokers: str, prefix: str, at: str, minutes: int | None
+        self,
+        recording: Path | None,
+        brokers: str,
+        prefix: str,
+        at: str,
+        minutes: int | None,
+        keys: Path | None,
     ) -> None:
-        self._opened: Recording | None = None if recording is None else open_recording(recording)
+        self._opened = None if recording is None else _open(recording)
         self._brokers, self._prefix = brokers, prefix
+        said_under = prefix if self._opened is None else self._opened.manifest.prefix
+        self._check: Check | None = None
+        if keys is not None:
+            self._check = Folder(keys).checker(said_under, accept_unsigned=False).check
         now_ms = self._end_ms() if not at else moment(at)
         if minutes is None and self._opened is None:
             minutes = LIVE_MINUTES
@@ -55,12 +69,15 @@ class Asked:
     ) -> tuple[Past, Folded]:
         """What was said in a span. Raises CannotRun."""
         if self._opened is not None:
-            found = explain_read.of_recording(self._opened, span, topics)
+            from streams.explain_recorded import of_recording  # noqa: PLC0415  (brings Arrow)
+
+            found = of_recording(self._opened, span, topics, self._check)
             for problem in self._opened.problems:
                 typer.echo(f"slackwater: {problem.name} {problem.why}", err=True)
             self._opened.problems.clear()
             return found
-        return asyncio.run(explain_read.of_cluster(self._brokers, self._prefix, span, topics))
+        brokers, prefix = self._brokers, self._prefix
+        return asyncio.run(explain_read.of_cluster(brokers, prefix, span, topics, self._check))
 
     def pods(self, named: str) -> list[tuple[str, PodFact]]:
         """Node and facts of each pod of that name or uid."""
@@ -70,7 +87,17 @@ class Asked:
     def _end_ms(self) -> int:
         if self._opened is None:
             return moment("")
-        return explain_read.end_of(self._opened)
+        return max((each.last_ms for each in self._opened.manifest.segments), default=0)
+
+
+def _open(recording: Path) -> Recording:
+    try:
+        from streams.recording import open_recording  # noqa: PLC0415  (brings Arrow)
+    except ModuleNotFoundError as error:
+        raise CannotRun(
+            f"'--recording' needs the package {error.name!r}: pip install slackwater[replay]"
+        ) from error
+    return open_recording(recording)
 
 
 @app.command()
@@ -91,6 +118,7 @@ def explain(
     memory_bytes: int = typer.Option(0, min=0, help="With --not-scheduled: memory wanted."),
     workload: str = typer.Option("", help="With --not-scheduled: whose work it is."),
     mid: bool = typer.Option(False, "--mid", help="With --not-scheduled: mid, not batch."),
+    keys: Path = typer.Option(None, envvar="SLACKWATER_KEYS", help="Check who signed, with these."),
     brokers: str = BROKERS,
     prefix: str = INSTALLED_PREFIX,
     as_json: bool = typer.Option(False, "--json", help="One JSON document; --every: one a line."),
@@ -108,7 +136,7 @@ def explain(
     if node and not NODE_NAME.fullmatch(node):
         raise CannotRun(f"{node!r:.80} is no node name")
     place = _place(cause) if cause else (0, 0)
-    asked = Asked(recording, brokers, prefix, at, minutes)
+    asked = Asked(recording, brokers, prefix, at, minutes, keys)
     try:
         if every:
             _every(asked, node, as_json)

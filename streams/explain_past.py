@@ -23,12 +23,14 @@ from schemas.records import (
     LedgerEntry,
     PolicyRecord,
 )
+from schemas.signing import AUDITED, NODE_SAYS, WORKER_SAYS, key_id
 from streams.explain_policies import Policies
-from streams.recording.tables.column import key_id
-from streams.recording.tables.pod_sets import PodSets
+from streams.intake import Check
+from streams.pod_sets import PodSets
 
 DECIDED = ("decisions", "commands", "capacity")
 DONE = ("acks", "evictions")
+SEALED = (*WORKER_SAYS, *AUDITED, *NODE_SAYS)
 KNOWN = ("policies", "inventory", "ledger")
 """What decided, what came of it, and what is read from its beginning because the newest holds."""
 
@@ -42,6 +44,7 @@ class Place:
     offset: int
     log_ms: int  # append time
     signer: str | None = None
+    doubt: str | None = None  # why the signature is not believed; "": it is; None: not checked
 
 
 @dataclass(slots=True)
@@ -52,6 +55,7 @@ class Past:
     """
 
     at_ms: int
+    check: Check | None = None  # who is believed; None: nobody was asked for
     decisions: list[tuple[Place, Decision]] = field(default_factory=list)
     commands: dict[str, tuple[Place, Command]] = field(default_factory=dict)
     capacities: dict[str, list[tuple[Place, Capacity]]] = field(
@@ -88,8 +92,19 @@ class Past:
             except BadRecord:
                 self.unreadable += 1  # `topics cat` shows what cannot be read
                 return
-            place = Place(topic, record.partition, record.offset, record.timestamp, key_id(record))
-            self.take(place, said)
+            self.take(self._place(topic, record), said)
+
+    def _place(self, topic: str, record: Any) -> Place:
+        """Where a record stands, who signed it, and whether that holds."""
+        doubt = None
+        if self.check is not None and topic in SEALED:
+            try:
+                self.check(topic, record.key, record.headers, record.value)
+                doubt = ""
+            except BadRecord as error:
+                doubt = error.reason
+        signer = key_id(record.headers)
+        return Place(topic, record.partition, record.offset, record.timestamp, signer, doubt)
 
     def take(self, place: Place, said: Any) -> None:
         """Take over what a record says that can be read."""

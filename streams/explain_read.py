@@ -1,11 +1,11 @@
-"""Reading what a question needs: from a recording, or from the topics of a cluster.
+"""Reading what a question needs, from the topics of a cluster; which records those are.
 
-Both end in one `Past`; which records that takes is said once, here (`Span`).
+`streams.explain_recorded` reads the same from a recording, and both end in one `Past`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,7 @@ from schemas.topics import BY_NAME, full_name
 from streams import topic_reader
 from streams.explain_acts import Folded, folded
 from streams.explain_past import DECIDED, DONE, KNOWN, Past
-from streams.recording import Recording
-from streams.recording.tables import read as decoded
+from streams.intake import Check
 
 TOPICS = (*KNOWN, *DECIDED, *DONE)
 LATE_MS = 60_000
@@ -49,43 +48,15 @@ class Span:
         return key in (self.node.encode(), b"")
 
 
-def end_of(recording: Recording) -> int:
-    """Append time of the last record that there is."""
-    return max((segment.last_ms for segment in recording.manifest.segments), default=0)
-
-
-def of_recording(
-    recording: Recording, span: Span, topics: Iterable[str] = TOPICS
-) -> tuple[Past, Folded]:
-    """What a recording holds of it, in these topics."""
-    past = Past(span.at_ms)
-    for topic in topics:
-        for record in _recorded(recording, topic, span):
-            past.note(topic, record)
-    acts = folded(past)
-    if acts.nodes:
-        within = decoded.Span(_before(span.from_ms), span.at_ms + 1, acts.nodes)
-        for record in decoded.records_of(recording, "samples", within, keyed=True):
-            acts.note(record)
-    acts.settle()
-    return past, acts
-
-
-def _recorded(recording: Recording, topic: str, span: Span) -> Iterator[Any]:
-    within = decoded.Span(span.begin_ms(topic), span.at_ms + LATE_MS)
-    for record in decoded.records_of(recording, topic, within):
-        partitioned = BY_NAME[topic].partitioned and topic not in KNOWN
-        if partitioned and span.partition not in (None, record.partition):
-            continue
-        if span.wants(topic, record.key):
-            yield record
-
-
 async def of_cluster(
-    brokers: str, prefix: str, span: Span, topics: Iterable[str] = TOPICS
+    brokers: str,
+    prefix: str,
+    span: Span,
+    topics: Iterable[str] = TOPICS,
+    check: Check | None = None,
 ) -> tuple[Past, Folded]:
     """What the topics of a cluster hold of it. Raises CannotRun."""
-    past = Past(span.at_ms)
+    past = Past(span.at_ms, check)
     async with topic_reader.started(topic_reader.consumer(brokers), brokers) as client:
         parts = {
             topic: await topic_reader.partitions_of(client, full_name(prefix, topic))
@@ -99,13 +70,14 @@ async def of_cluster(
         acts = folded(past)
         if acts.nodes:
             mine = _mine(parts["samples"], "samples", span)
-            async for record in _said(client, mine, span, _before(span.from_ms)):
+            async for record in _said(client, mine, span, before(span.from_ms)):
                 acts.note(record)
         acts.settle()
     return past, acts
 
 
-def _before(from_ms: int | None) -> int | None:
+def before(from_ms: int | None) -> int | None:
+    """From when samples are read for acts of a span."""
     return None if from_ms is None else from_ms - BEFORE_MS
 
 

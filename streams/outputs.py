@@ -30,7 +30,7 @@ LINGER_MS = 5
 BATCH_BYTES = 128 * 1024
 STOP_S = 1.0
 RETRY_S = 1.0
-_SIGNED = signing.WORKER_SAYS | {"samples"}  # of the latter a worker writes the ticks
+_SIGNED = signing.WORKER_SAYS | signing.AUDITED | {"samples"}  # of the last, ticks
 
 
 class OutputFailed(Exception):
@@ -47,7 +47,7 @@ class Outputs:
         metrics: Metrics,
         signer: WorkerSigner | None = None,
     ) -> None:
-        """``signer``: what ticks, commands and leases are signed with; None: with nothing."""
+        """``signer`` signs ticks, commands, leases and decisions; None: nothing is signed."""
         self._settings = settings
         self._signer = signer
         self._clock = clock

@@ -120,10 +120,10 @@ async def test_s3_forgeries_are_dead_letters_and_the_rest_goes_on(
 
 
 async def assert_signed(one: SignedFleet, signer: WorkerSigner) -> None:
-    """Every command, lease and tick of the worker is signed, and the signature repeats."""
+    """Every command, lease, tick and decision of the worker is signed; the signature repeats."""
     believe = Checker(one.prefix, one.held, lambda: None)
     signed = 0
-    for name in ("commands", "samples"):
+    for name in ("commands", "decisions", "samples"):
         topic = full_name(one.prefix, name)
         for record in await read_all(one.bootstrap, topic, one.partitions):
             seal = dict(record.headers).get("slackwater-sig")

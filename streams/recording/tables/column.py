@@ -13,8 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from schemas.keys import ID_BYTES
-from schemas.signing import HEADER
+from schemas.signing import key_id
 from streams.recording.segment import Record
 
 INT, FLAG, TEXT = pa.int64(), pa.bool_(), pa.string()
@@ -136,15 +135,7 @@ CAUSE = (
 """Why a row exists, in every table of what was decided."""
 
 
-def key_id(record: Record) -> str | None:
-    """Id of the key that a record is signed or sealed with, hex; None without."""
-    for name, value in record.headers:
-        if name == HEADER and value:
-            return value[:ID_BYTES].hex()
-    return None
-
-
 SIGNER = Column(
     "signer", TEXT, "id of the key it is signed with (`slackwater keys show`); null: unsigned",
-    lambda row: key_id(row.record),
+    lambda row: key_id(row.record.headers),
 )  # fmt: skip

@@ -14,9 +14,9 @@ import pyarrow as pa
 from schemas import codec
 from schemas.errors import BadPolicy, BadRecord
 from schemas.records import NodeSample
+from streams.pod_sets import PodSets
 from streams.recording.segment import Record
 from streams.recording.tables.column import Column, Row, Table
-from streams.recording.tables.pod_sets import PodSets
 from streams.recording.tables.sampled import Read, Sampled
 
 if TYPE_CHECKING:

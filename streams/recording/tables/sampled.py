@@ -18,9 +18,9 @@ import pyarrow as pa
 from schemas.columns import NODE_COLUMNS, POD_COLUMNS
 from schemas.packed import HAS_BITMAP, PackedSample
 from schemas.records import NodeSample, PodFact
+from streams.pod_sets import PodSets
 from streams.recording.segment import Record
 from streams.recording.tables.column import CODE, INT, SIGNER, TEXT, WHERE, Column, Row, Table, said
-from streams.recording.tables.pod_sets import PodSets
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

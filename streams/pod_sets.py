@@ -1,7 +1,7 @@
 """Which pods a sample's columns are about: the pod sets of the inventory, by node and revision.
 
-`streams.recording.tables.sampled` asks for the set of a sample, `streams.looking` for a pod by
-its uid or name.
+`streams.recording.tables.sampled` asks for the set of a sample, `streams.explain_past` for a pod
+by its uid or name.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from operator import itemgetter
+from typing import TYPE_CHECKING
 
 from schemas import codec
 from schemas.errors import BadRecord
 from schemas.records import Inventory, PodFact
-from streams.recording.segment import Record
+
+if TYPE_CHECKING:
+    from streams.recording.segment import Record
 
 Known = tuple[int, Inventory]  # append time, facts
 _AT = itemgetter(0)

@@ -1,0 +1,356 @@
+"""`slackwater explain` of a recording: every command, eviction and act of a node has its answer."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from schemas import codec, keys, topics
+from schemas.errors import BadRecord
+from schemas.records import LEASE_KEY, Ack, Command, Decision, EvictionReport
+from schemas.signing import Checker, WorkerSigner
+from streams import explain_cli
+from streams.explain import Line, of_decision, told
+from streams.explain_acts import Folded, every, is_local
+from streams.explain_answers import NoAnswer
+from streams.explain_node_words import has_words
+from streams.explain_past import Past
+from streams.explain_read import Span
+from streams.explain_recorded import of_recording
+from streams.recording import open_recording
+from streams.recording.manifest import Manifest
+from streams.recording.pack import pack
+from streams.topic_reader import CannotRun
+from tests.schemas.keyhouse import house
+from tests.sim import faults
+from tests.sim.broker import Broker
+from tests.sim.cluster import Cluster
+from tests.sim.kernel import GIB
+from tests.streams.recording import made
+
+SEEDS = (1, 4, 5, 11)
+END = 1 << 50
+
+
+def storm(seed: int) -> tuple[Broker, int]:
+    """The topics of a cluster after a storm of faults; memory gets full on every node."""
+    logging.disable(logging.CRITICAL)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = Cluster(seed, None, Path(folder))
+            events = faults.draw(cluster, cluster.dice)
+            while cluster.at_ms < cluster.plan.storm_ms:
+                while events and events[0][0] <= cluster.at_ms:
+                    events.pop(0)[3]()
+                if cluster.at_ms > 6_000:
+                    for node in cluster.nodes:
+                        for pod in node.kernel.of("best_effort"):
+                            pod.used_bytes = 9 * GIB
+                cluster.quantum()
+            cluster.close()
+            return cluster.broker, cluster.plan.partitions
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+class Told:
+    """A recording and all that it tells."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.broker, self.partitions = storm(seed)
+        self.path = folder / f"{seed}.slack"
+        made.bundle_of(self.broker, self.partitions, self.path)
+        self.past, self.samples = read(self.path)
+        self.lines = list(every(self.past, self.samples))
+
+    def whole(self, topic: str) -> Iterator[Any]:
+        for partition in range(self.partitions):
+            for record in self.broker.whole(topic, partition):
+                if record.value is not None and record.key != LEASE_KEY:
+                    try:
+                        yield codec.read(topic, record.key, record.value, record.headers)
+                    except BadRecord:
+                        continue
+
+
+def read(path: Path, check: Any = None) -> tuple[Past, Folded]:
+    with open_recording(path) as recording:
+        return of_recording(recording, Span(END), check=check)
+
+
+@pytest.fixture(scope="module", params=SEEDS)
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Told:
+    return Told(request.param, tmp_path_factory.mktemp("storm"))
+
+
+def slackwater(path: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(explain_cli.app, [*arguments, "--recording", str(path)])
+
+
+def test_every_command_has_an_answer(recorded: Told) -> None:
+    commands = {one.id: one for one in recorded.whole("commands")}
+    answers = {line.command_id: line for line in recorded.lines if line.what == "command"}
+    assert answers.keys() == commands.keys()
+    assert {one.decider for one in commands.values()} >= {"suppress"}
+    for name, line in answers.items():
+        command: Command = commands[name]
+        assert (line.node, line.decider) == (command.node, command.decider)
+        assert line.reason == command.reason
+        assert command.terms.items() <= line.terms.items()
+        assert line.cause == command.cause
+        assert line.pods == command.pods
+        assert all(uid in line.sentence for uid in command.pods)
+        complete(line)
+        assert line.policy_version is not None
+    acked = [ack for ack in recorded.whole("acks") if ack.command_id in commands]
+    assert acked
+    for ack in acked:
+        assert ack.outcome in {each.outcome for each in answers[ack.command_id].became}
+
+
+def test_every_act_of_a_node_has_an_answer(recorded: Told) -> None:
+    acts = {(a.node, a.boot, a.seq): a for a in recorded.whole("acks") if is_local(a)}
+    answers = [line for line in recorded.lines if line.what == "local act"]
+    assert len(answers) == len(acts)
+    by_place = {place: ack for place, ack in recorded.past.acks}  # noqa: C416  (typed)
+    with_sample = 0
+    for line in answers:
+        assert line.said is not None
+        ack: Ack = by_place[line.said]
+        assert (line.node, line.decider, line.reason) == (ack.node, ack.decider, ack.reason)
+        assert all(uid in line.sentence for uid in ack.pods)
+        assert line.policy_version is not None
+        complete(line)
+        if line.cause is not None:
+            with_sample += 1
+            sample = sample_at(recorded, line.cause.partition, line.cause.offset)
+            assert (sample.node, sample.boot) == (ack.node, ack.boot)
+            assert sample.mono_us <= ack.mono_us
+    assert with_sample >= len(answers) - 2  # a start may act before its first sample has arrived
+
+
+def sample_at(recorded: Told, partition: int, offset: int) -> Any:
+    record = recorded.broker.whole("samples", partition)[offset]
+    return codec.read("samples", record.key, record.value or b"", record.headers)
+
+
+def complete(line: Line) -> None:
+    """Figures, a rule, words for the reason, policy and cause."""
+    assert line.terms
+    assert line.rule
+    assert line.sentence.endswith(".")
+    assert not line.reason or has_words(line.reason), line.reason
+    assert line.policy
+    text = told(line)
+    assert f"rule: {line.rule}" in text
+    assert "cause samples/" in text or "said in acks/" in text
+
+
+def test_evictions_are_among_them(tmp_path: Path) -> None:
+    """Somebody was told to go, by the centre and by a node's own last gate."""
+    found: set[tuple[str, str]] = set()
+    for seed in SEEDS:
+        told_of = Told(seed, tmp_path)
+        found |= {(line.what, line.decider) for line in told_of.lines}
+    assert found >= {("command", "evict_memory"), ("local act", "evict_memory")}
+
+
+def test_the_command_line_tells_them_too(recorded: Told) -> None:
+    done = slackwater(recorded.path, "--every", "--json")
+    assert done.exit_code == 0, done.output
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(said) == len(recorded.lines)
+    last = said[-1]
+    one = next(line for line in said if line["what"] == "command")
+    done = slackwater(recorded.path, "--command", one["command_id"], "--json")
+    assert json.loads(done.stdout)["decisions"] == [one]
+    place = f"{one['cause']['partition']}:{one['cause']['offset']}"
+    done = slackwater(recorded.path, "--cause", place, "--json")
+    ids = [line["command_id"] for line in json.loads(done.stdout)["decisions"]]
+    assert one["command_id"] in ids
+    done = slackwater(recorded.path, last["node"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith(f"{last['node']} now: stage expand")
+    assert "suppress: " in done.stdout
+
+
+def test_a_pod_that_had_to_go_is_told_with_what_named_it(recorded: Told) -> None:
+    ends = [line for line in recorded.lines if line.decider == "evict_memory" and line.pods]
+    for line in ends[:3]:
+        uid = line.pods[0]
+        done = slackwater(recorded.path, "--pod", uid, "--json")
+        assert done.exit_code == 0, done.output
+        (pod,) = json.loads(done.stdout)["pods"]
+        assert (pod["uid"], pod["node"]) == (uid, line.node)
+        assert line.sentence in [each["sentence"] for each in pod["lines"]]
+    some = next(iter(recorded.whole("inventory"))).pods
+    best_effort = next(pod for pod in some if pod.qos == "BE")
+    words = slackwater(recorded.path, "--pod", best_effort.name)
+    assert words.exit_code == 0, words.output
+    assert f"({best_effort.uid})" in words.stdout
+    nobody = slackwater(recorded.path, "--pod", "nobody")
+    assert isinstance(nobody.exception, NoAnswer)
+
+
+def test_capacity_then_and_now_is_told_by_its_terms(recorded: Told) -> None:
+    said = sorted(
+        (c for c in recorded.whole("capacity") if c.node == "n0"), key=lambda c: c.cause.offset
+    )
+    old, new = said[2], said[-1]
+    done = slackwater(recorded.path, "n0", "--against", str(old.cause.log_ms), "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)["capacity"]
+    assert found["cause_before"]["offset"] == old.cause.offset
+    assert found["cause_now"]["offset"] == new.cause.offset
+    cpu = found["changed"][0]
+    assert (cpu["before"], cpu["now"]) == (old.batch_cpu_milli, new.batch_cpu_milli)
+    assert (cpu["computed_before"], cpu["computed_now"]) == (
+        old.computed_cpu_milli, new.computed_cpu_milli,
+    )  # fmt: skip
+    differ = {k for k in old.cpu_terms if old.cpu_terms[k] != new.cpu_terms[k]}
+    assert {term["name"] for term in cpu["terms"]} == differ
+    sizes = [abs(term["now"] - term["before"]) for term in cpu["terms"]]
+    assert sizes == sorted(sizes, reverse=True)
+    words = slackwater(recorded.path, "n0", "--against", str(old.cause.log_ms))
+    assert "batch CPU " in words.stdout
+
+
+def test_why_work_is_placed_nowhere(recorded: Told) -> None:
+    done = slackwater(recorded.path, "--not-scheduled", "sort", "--cpu-milli", "900000", "--json")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert (said["fits"], said["wanted"]) == (0, "sort")
+    assert {offer["node"] for offer in said["nodes"]} == set(recorded.past.nodes())
+    assert all("900.00 wanted" in " ".join(offer["why"]) for offer in said["nodes"]
+               if offer["said"])  # fmt: skip
+    newest = {c.node: c for c in recorded.whole("capacity")}
+    for offer in said["nodes"]:
+        if offer["said"]:
+            assert offer["offered_milli"] == newest[offer["node"]].batch_cpu_milli
+            assert offer["new_work"] == newest[offer["node"]].new_work
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "ask one question"),
+        (("n0", "--pod", "a"), "ask one question"),
+        (("--against", "1"), "ask one question"),
+        (("--cause", "3"), "PARTITION:OFFSET"),
+        (("--command", "nonsense"), "no id of a command"),
+        (("a/b",), "no node name"),
+        (("n0", "--against", "2999-01-01"), "earlier"),
+    ],
+)
+def test_what_is_no_question_is_refused(
+    recorded: Told, arguments: tuple[str, ...], says: str
+) -> None:
+    done = slackwater(recorded.path, *arguments)
+    assert isinstance(done.exception, CannotRun)
+    assert says in str(done.exception)
+
+
+def test_what_the_bridge_said_is_told_with_the_order_behind_it(tmp_path: Path) -> None:
+    broker, partitions = storm(SEEDS[1])
+    order = next(
+        one
+        for partition in range(partitions)
+        for record in broker.whole("commands", partition)
+        if record.key != LEASE_KEY and record.value
+        and (one := codec.decode(Command, record.value)).decider == "evict_memory"
+    )  # fmt: skip
+    report = EvictionReport(order.node, order.pods[0], "evict_memory", "refused", "expired",
+                            order.reason, order.id, "batch", "sort-1", tries=3)  # fmt: skip
+    own = EvictionReport("n0", "u9", "low_node_load", "evicted", "", "busy", "r1", "batch", "two",
+                         terms={"load_permille": 910})  # fmt: skip
+    for each in (report, own):
+        broker.append("evictions", 0, each.node.encode(), codec.encode(each))
+    made.bundle_of(broker, partitions, tmp_path / "a.slack")
+    past, samples = read(tmp_path / "a.slack")
+    first, second = (line for line in every(past, samples) if line.what == "eviction")
+    assert first.cause == order.cause
+    assert order.terms.items() <= first.terms.items()
+    assert "batch/sort-1" in first.sentence
+    assert "after 3 calls: the node refused it: it came after its time" in first.sentence
+    assert "load permille 910" in second.sentence
+    assert second.terms["load_permille"] == 910
+    for line in (first, second):
+        assert line.rule
+        assert line.policy_version is not None
+    command = next(line for line in every(past, samples) if line.command_id == order.id)
+    assert "refused" in {each.outcome for each in command.became}
+
+
+def test_s10_the_audit_log_alone_explains_and_names_causes_policy_and_signer(
+    tmp_path: Path,
+) -> None:
+    row = topics.BY_NAME["decisions"]
+    assert not row.compacted, "a line is never replaced by another"
+    assert row.retention_ms > topics.BY_NAME["samples"].retention_ms
+    assert topics.configs_of(row, 3)["cleanup.policy"] == "delete"
+
+    broker, partitions = storm(SEEDS[1])
+    held, name = house("first"), topics.full_name(topics.PREFIX, "decisions")
+    signer, places = WorkerSigner(held), {}
+    for partition in range(partitions):
+        for record in broker.whole("decisions", partition):
+            headers = signer.sign(name, record.key, list(record.headers), record.value)
+            record.headers = tuple(headers)
+        places["decisions", partition] = list(broker.whole("decisions", partition))
+    said = [
+        codec.decode(Decision, record.value or b"") for log in places.values() for record in log
+    ]
+    altered = places["decisions", 0][3]
+    altered.value = (altered.value or b"").replace(b'"offset":', b'"offset": ', 1)
+    manifest = Manifest("bundle", topics.PREFIX, 7, partitions, "test", codec.VERSION, 0)
+    pack(tmp_path / "audit.slack", manifest, places)
+
+    past, _ = read(tmp_path / "audit.slack", Checker(topics.PREFIX, held, lambda: None).check)
+    key = held.of(keys.WORKER_KEY)[0].id.hex()
+    lines = [
+        of_decision(past, place, decision, at)
+        for place, decision in past.decisions
+        for at in range(len(decision.nodes))
+    ]
+    assert len(lines) == sum(len(each.nodes) for each in {repr(d): d for d in said}.values())
+    doubted = 0
+    for line in lines:
+        assert line.cause is not None
+        assert line.said is not None
+        assert line.terms
+        assert line.rule
+        assert has_words(line.reason)
+        assert line.cause.law_version > 0
+        assert line.policy_version is None  # the versions stand in another topic
+        assert line.policy
+        assert line.said.signer == key
+        assert f"unknown version ({line.policy})" in told(line)
+        if line.said.doubt:
+            doubted += 1
+            assert line.said.offset == altered.offset
+            assert "NOT BELIEVED: bad_signature" in told(line)
+        else:
+            assert f"signed with key {key} (checked)" in told(line)
+    assert doubted
+    assert {"suppress", "capacity", "evict_memory"} <= {line.decider for line in lines}
+    done = slackwater(tmp_path / "audit.slack", "n0")
+    assert done.exit_code == 0, done.output
+    assert "suppress: Best-effort work on n0 may use" in done.stdout
+
+
+def test_a_cluster_is_asked_without_arrow() -> None:
+    code = (
+        "import sys, streams.explain_cli\n"
+        "heavy = {'pyarrow', 'duckdb', 'faust'} & sys.modules.keys()\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
