@@ -19,6 +19,7 @@ from schemas.topics import (
     HOUR_MS,
     PARTITIONS,
     PREFIX,
+    READ_ALL,
     TOPICS,
     Component,
     Topic,
@@ -38,7 +39,8 @@ COMPONENTS: dict[Component, str] = {
     "scheduler": "places batch work and keeps the ledger",
     "service": "an online service that measures itself",
     "operator": "people: creates topics, publishes policy",
-    "any": "any subscriber: consoles, dashboards, recorders",
+    "recorder": "keeps what is on every topic; writes none",
+    "any": "any subscriber: consoles, dashboards",
 }
 _KAFKA_BINDING = "0.5.0"
 _BINDING_CONFIGS = {"retention.ms": int, "max.message.bytes": int}
@@ -112,7 +114,8 @@ def acls(prefix: str = PREFIX) -> list[Json]:
     for component in COMPONENTS:
         for topic in TOPICS:
             name = full_name(prefix, topic.name)
-            writes, reads = component in topic.writers, component in topic.readers
+            writes = component in topic.writers
+            reads = component in (*topic.readers, *READ_ALL)
             if writes:
                 allow(component, "Write", "topic", name)
             if reads:

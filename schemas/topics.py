@@ -16,7 +16,12 @@ DAY_MS = 24 * HOUR_MS
 PREFIX = "slackwater."
 PARTITIONS = 24
 MAX_MESSAGE_BYTES = 1024 * 1024 + 64 * 1024  # `codec.MAX_RECORD_BYTES`, and room for the batch
-Component = Literal["node", "worker", "fleet", "bridge", "scheduler", "service", "operator", "any"]
+Component = Literal[
+    "node", "worker", "fleet", "bridge", "scheduler", "service", "operator", "recorder", "any"
+]
+
+READ_ALL: tuple[Component, ...] = ("recorder",)
+"""They read every topic, so no row names them."""
 
 
 @dataclass(frozen=True, slots=True)

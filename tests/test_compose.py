@@ -58,10 +58,12 @@ def test_follows_the_compose_specification() -> None:
 def test_has_the_whole_loop() -> None:
     assert SERVICES.keys() == {
         "kafka", "topics", "keys", "policy", "worker", "fleet", "bridge", "simulate", "prometheus",
+        "recorder",
     }  # fmt: skip
     assert SERVICES["worker"]["deploy"]["replicas"] == 2
     assert SERVICES["kafka"]["healthcheck"]["test"][0] == "CMD"
     assert SERVICES["bridge"]["command"][:4] == ["bridge", "run", "--sink", "dry-run"]
+    assert {name for name, one in SERVICES.items() if "profiles" in one} == {"recorder"}
     assert SERVICES["simulate"]["command"][:3] == ["simulate", "--nodes", "50"]
 
 

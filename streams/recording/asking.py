@@ -22,8 +22,8 @@ MOST = 1_000
 def finish_now(root: Path, wait_s: float = 10.0) -> bool:
     """Ask, and wait; True when the recorder has done it.
 
-    False when none is at work, the folder cannot be written, or it takes longer than ``wait_s``:
-    then what is finished anyway must do.
+    False when none is at work (of a bundle none is), the folder cannot be written, or it takes
+    longer than ``wait_s``: then what is finished anyway must do.
     """
     if not is_locked(root):
         return False

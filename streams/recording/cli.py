@@ -11,7 +11,7 @@ import re
 import resource
 import signal
 import sys
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 
 import msgspec
@@ -22,10 +22,10 @@ import uvloop
 from schemas.names import check_brokers
 from schemas.topics import BY_NAME, full_name
 from streams import logs
-from streams.explain_cli import moment
 from streams.health import HealthServer
 from streams.leave import leave
 from streams.metrics import RECORD_METRICS, Metrics
+from streams.moments import moment, shown
 from streams.recording import open_recording
 from streams.recording.disk import Sizes
 from streams.recording.manifest import Gap, Manifest
@@ -55,7 +55,7 @@ def record(
     prefix: str = INSTALLED_PREFIX,
     topics: str = typer.Option("", help="Names in the table, with commas; default: all."),
     begin: str = typer.Option(
-        "beginning", "--from", help="A new folder begins at: beginning, now, or a time (UTC)."
+        "beginning", "--from", help="A new folder begins at: beginning, now, a time (UTC), -15m."
     ),
     max_bytes: str = typer.Option("50GB", help="How large the folder may grow."),
     segment_age: float = typer.Option(60.0, min=1, max=3600, help="Seconds; if it is not small."),
@@ -227,12 +227,7 @@ def _chosen(text: str) -> tuple[str, ...]:
 def _begin(text: str) -> Begin:
     if text in ("beginning", "now"):
         return text
-    try:
-        return moment(text)
-    except CannotRun:
-        raise typer.BadParameter(
-            f"--from {text!r}: beginning, now, 2026-01-31T12:00:00 (UTC) or milliseconds"
-        ) from None
+    return moment(text, "--from", time.time_ns() // 1_000_000)
 
 
 def _size(option: str, text: str, least: int) -> int:
@@ -262,7 +257,7 @@ def _told(manifest: Manifest, lines: list[Held]) -> list[str]:
         gaps = f", {line.gaps} GAPS" if line.gaps else ""
         said.append(
             f"{line.topic:24} {line.records:>12,} records {line.size_bytes / 1e6:>10,.1f} MB "
-            f"{line.segments:>6} segments  {_when(line.first_ms)} to {_when(line.last_ms)}"
+            f"{line.segments:>6} segments  {shown(line.first_ms)} to {shown(line.last_ms)}"
             f"{more}{gaps}"
         )
     said += [
@@ -275,10 +270,6 @@ def _told(manifest: Manifest, lines: list[Held]) -> list[str]:
 def _gap(gap: Gap) -> dict[str, object]:
     return {"topic": gap.topic, "partition": gap.partition, "first": gap.first, "last": gap.last,
             "why": gap.why}  # fmt: skip
-
-
-def _when(log_ms: int) -> str:
-    return datetime.fromtimestamp(log_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 if __name__ == "__main__":

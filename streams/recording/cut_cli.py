@@ -11,6 +11,7 @@ import typer
 
 from schemas.names import check_node_name
 from streams.moments import moment, shown
+from streams.recording.asking import finish_now
 from streams.recording.cut import Wanted, choose, write
 from streams.recording.manifest import BadRecording, Manifest
 from streams.recording.pseudonyms import pseudonymised, read_key
@@ -52,6 +53,7 @@ def cut_command(
             check_node_name(name)
         except ValueError as error:
             raise BadRecording(str(error)) from None
+    finish_now(recording)  # where a recorder is at work, up to this moment
     with open_recording(recording) as source:
         now_ms = _end_ms(source)
         wanted = Wanted(

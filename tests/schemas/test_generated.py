@@ -18,6 +18,7 @@ from schemas.columns import BY_ID
 from schemas.topics import (
     BY_NAME,
     MAX_MESSAGE_BYTES,
+    READ_ALL,
     SIDE_TOPICS,
     TOPICS,
     configs_of,
@@ -143,7 +144,7 @@ def test_acls_are_the_table_and_nothing_else() -> None:
     assert not any("*" in row["name"] or row["name"] == "" for row in rows)
     assert {row["permission"] for row in rows} == {"allow"}
     names = {full_name("slackwater.", topic.name): topic for topic in TOPICS}
-    for verb, column in (("Write", "writers"), ("Read", "readers")):
+    for verb, column, more in (("Write", "writers", ()), ("Read", "readers", READ_ALL)):
         told = {
             (row["name"], row["principal"])
             for row in rows
@@ -152,7 +153,7 @@ def test_acls_are_the_table_and_nothing_else() -> None:
         expected = {
             (name, f"User:slackwater-{'subscriber' if who == 'any' else who}")
             for name, topic in names.items()
-            for who in getattr(topic, column)
+            for who in (*getattr(topic, column), *more)
         }
         assert told == expected
     groups = {(row["principal"], row["name"]) for row in rows if row["resource"] == "group"}
