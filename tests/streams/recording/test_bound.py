@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.topics import BY_NAME
@@ -38,6 +38,7 @@ def left_of(places: Places, going: list[Segment]) -> Places:
     return {p: [each for each in some if each.name not in gone] for p, some in places.items()}
 
 
+@settings(deadline=None)
 @given(recordings(), st.integers(1, 2_000))
 def test_what_stays_can_be_replayed(places: Places, excess: int) -> None:
     going = removable(places, excess)
@@ -57,6 +58,7 @@ def test_what_stays_can_be_replayed(places: Places, excess: int) -> None:
             assert all(each.last_ms < since_ms for each in gone), topic
 
 
+@settings(deadline=None)
 @given(recordings(), st.integers(1, 2_000))
 def test_enough_goes_and_no_newer_before_an_older(places: Places, excess: int) -> None:
     going = removable(places, excess)
@@ -68,6 +70,7 @@ def test_enough_goes_and_no_newer_before_an_older(places: Places, excess: int) -
     assert [each.last_ms for each in free] == sorted(each.last_ms for each in free)
 
 
+@settings(deadline=None)
 @given(recordings())
 def test_facts_are_merged_only_when_images_hold_them(places: Places) -> None:
     for place, old in mergeable(places).items():
