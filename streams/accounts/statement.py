@@ -160,7 +160,7 @@ def _rows(read: Read, stage: str, by: By) -> tuple[Row, ...]:
     names = {getattr(place, by) for place in cells.by_place if _is_of(place, stage)}
     versions = {version.digest: version.number for version in read.policies.versions}
     rows = []
-    for name in sorted(names, key=lambda each: (not each, each)):
+    for name in sorted(names, key=lambda each: (not each, versions.get(each, 0), each)):
         cell = cells.total(_chooser(stage, by, name))
         shown = name or NONE
         if by == "policy" and name in versions:

@@ -60,7 +60,7 @@ def _benefit(statement: Statement) -> Iterator[str]:
 
 def _against(found: Benefit) -> str:
     return (
-        f"  regression, against {found.regression_against}: "
+        f"  regression, compared with {found.regression_against}: "
         f"{_number(found.regression_hours)} h beyond objectives, "
         f"{_number(found.regression_failed_requests)} failed requests"
     )
@@ -129,14 +129,13 @@ def _work(found: Figures) -> Iterator[str]:
 
 def _online(found: Figures) -> Iterator[str]:
     fared = found.online
-    violations = _UNKNOWN if fared.violations is None else str(fared.violations)
     yield (
         f"  online: {fared.requests} requests, {_number(fared.requests_per_s)}/s a service and "
         f"node; failed {fared.errors} ({_number(fared.errors_permille)} permille)"
     )
     yield (
         f"    beyond objective {fared.beyond_hours:.3f} of {fared.judged_hours:.3f} h judged, "
-        f"violations {violations}"
+        f"violations {_count(fared.violations)}"
     )
     shown = ", ".join(f"{name} {_latency(one)}" for name, one in fared.latency.items())
     yield f"    latency: {shown}"
@@ -152,14 +151,18 @@ def _line(name: str, one: Fulfilment, unit: str) -> str:
 
 
 def _rows(statement: Statement) -> Iterator[str]:
-    yield f"By {statement.by}: used core-hours (batch, mid), suppressed, evicted, satisfaction"
+    yield (
+        f"By {statement.by}: used core-hours (batch, mid), suppressed, evicted, satisfaction, "
+        "violations"
+    )
     for row in statement.rows:
         lent, held = row.figures.lending, row.figures.suppression
         permille = held.suppressed_permille
         yield (
             f"  {row.name}: {lent.batch_cpu.used_hours:.2f}, {lent.mid_cpu.used_hours:.2f}, "
             f"{_UNKNOWN if permille is None else f'{permille} permille'}, "
-            f"{row.figures.evictions.pods}, {_share(row.figures.satisfaction.mean)}"
+            f"{row.figures.evictions.pods}, {_share(row.figures.satisfaction.mean)}, "
+            f"{_count(row.figures.online.violations)}"
         )
 
 
@@ -191,6 +194,10 @@ def _money(amount: float | None) -> str:
 
 def _number(value: float | None) -> str:
     return _UNKNOWN if value is None else f"{value:.2f}"
+
+
+def _count(value: int | None) -> str:
+    return _UNKNOWN if value is None else str(value)
 
 
 def _share(value: float | None) -> str:
