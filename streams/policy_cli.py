@@ -32,7 +32,7 @@ AUTHOR = typer.Option("", "--author", help="Who; default: the user of this shell
 NOTE = typer.Option("", "--note", help="Why; kept in the history.")
 FORCE = typer.Option(False, "--force", help="Overrule a refusal; needs a --note.")
 ACCOUNT = typer.Option(
-    None, "--account", help="JSON of what the pilot came to, see docs/policy.md."
+    None, "--account", help="What the pilot came to, as `slackwater account -o` writes it."
 )
 DIFFERS = 1
 
