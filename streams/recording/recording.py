@@ -79,11 +79,7 @@ class Recording:
                 return
             if segment.last <= above or not self.sound(segment):
                 continue
-            for record in self._read(segment):
-                if record.offset > above:
-                    if upto is not None and record.offset > upto:
-                        return
-                    yield record
+            yield from self._read(segment, above, segment.last if upto is None else upto)
 
     def table(
         self,
@@ -154,15 +150,31 @@ class Recording:
         except (OSError, pa.ArrowException) as error:
             return f"cannot be read: {error}"[:300]
 
-    def _read(self, segment: Segment) -> Iterator[Record]:
+    def _read(self, segment: Segment, above: int, upto: int) -> Iterator[Record]:
+        """Records in (above, upto]; row groups without any are not decoded."""
         try:
             with self._files.open(segment.name) as file:
                 parquet = pq.ParquetFile(file)
-                for batch in parquet.iter_batches(batch_size=ROWS, use_threads=False):
-                    yield from records_of(batch, segment.topic, segment.partition)
+                for number in range(parquet.num_row_groups):
+                    offsets = parquet.metadata.row_group(number).column(0).statistics
+                    if offsets is not None and offsets.has_min_max:
+                        if offsets.max <= above:
+                            continue
+                        if offsets.min > upto:
+                            return
+                    for batch in parquet.read_row_group(number, use_threads=False).to_batches():
+                        kept = _between(batch, above, upto)
+                        yield from records_of(kept, segment.topic, segment.partition)
         except (OSError, pa.ArrowException) as error:
             self._checked[segment.name] = False
             self.problems.append(Problem(segment.name, f"cannot be read: {error}"[:300]))
+
+
+def _between(batch: pa.RecordBatch, above: int, upto: int) -> pa.RecordBatch:
+    """The rows with offsets in (above, upto]."""
+    offsets = batch.column("offset").to_numpy()
+    begin, end = offsets.searchsorted((above, upto), side="right")
+    return batch.slice(begin, end - begin)
 
 
 def _implausible(found: pq.FileMetaData, segment: Segment) -> str:

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import orjson
@@ -18,11 +19,13 @@ from schemas.errors import BadPolicy
 from schemas.keys import BadKeys
 from schemas.names import check_brokers
 from schemas.topics import PREFIX
+from streams.explain import clock
 from streams.explain_cli import moment
 from streams.recording import BadRecording
+from streams.replay.into import check_prefix, into
 from streams.replay.result import EXIT, Replayed, replayed
 from streams.replay.run import Wanted, opened, replay_all, spare_the_collector
-from streams.replay.source import CannotReplay
+from streams.replay.source import CannotReplay, Source
 from streams.replay.what_if.command import POLICY, POOL, SORT_BY, SWEEP, what_if
 from streams.replay.words import told
 from streams.topic_reader import CannotRun
@@ -34,6 +37,13 @@ KEYS = typer.Option(
     None, "--keys", help="The workers' folder of keys: check signatures instead of believing the "
     "recorded refusals."
 )  # fmt: skip
+INTO = typer.Option(
+    "", "--into", help="Instead of comparing: publish all of it to these brokers, under "
+    "--prefix replay.NAME., for other subscribers."
+)  # fmt: skip
+SOURCE_PREFIX = typer.Option(
+    PREFIX, "--source-prefix", help="With --brokers and --into: of the topics that are read."
+)
 WORTH_PROCESSES = 20_000
 """Records that are folded while another process starts, about."""
 
@@ -46,7 +56,11 @@ def replay(
     brokers: str = typer.Option(
         "", "--brokers", help="Instead of a recording: the topics of a cluster, host:port,..."
     ),
-    prefix: str = typer.Option(PREFIX, "--prefix", help="With --brokers: prefix of the topics."),
+    prefix: str = typer.Option(
+        PREFIX, "--prefix", help="Of the topics of --brokers; with --into: of the replay's own."
+    ),
+    publish: str = INTO,
+    source_prefix: str = SOURCE_PREFIX,
     begin: str = typer.Option(
         "", "--from", help="From the newest image before this time (UTC, or log ms)."
     ),
@@ -64,7 +78,7 @@ def replay(
 ) -> None:  # fmt: skip
     """Decide again what was recorded, by the same code, and compare every output byte for byte.
 
-    Nothing is published. Exit code 0: identical; 1: something differs; 2: it cannot be replayed;
+    Nothing is published but by --into. Exit code 0: identical; 1: something differs; 2: it cannot be replayed;
     3: recorded under another law version, so what is shown is a what-if. With --policy or --sweep:
     what another policy would have come to beside what was; 0 when it was answered.
     """
@@ -75,7 +89,7 @@ def replay(
         wanted = Wanted(
             path=path,
             brokers=check_brokers(brokers) if brokers else "",
-            prefix=prefix,
+            prefix=source_prefix if publish else prefix,
             from_ms=moment(begin) if begin else None,
             to_ms=moment(end) if end else None,
             keys=keys,
@@ -83,9 +97,12 @@ def replay(
             speed=speed_of(speed),
         )
         if policy or sweep:
-            if keys or wanted.speed:
-                raise CannotReplay("what if goes without --keys and --speed")
+            if keys or wanted.speed or publish:
+                raise CannotReplay("what if goes without --keys, --speed and --into")
             what_if(wanted, partition, policy, sweep, sort_by, pool_label, jobs, as_json=as_json)
+            return
+        if publish:
+            typer.echo(republish(wanted, partition, check_brokers(publish), prefix))
             return
         found = run(wanted, partition, jobs)
     except (BadRecording, CannotReplay, CannotRun, BadKeys, BadPolicy) as error:
@@ -105,23 +122,45 @@ def run(wanted: Wanted, only: list[int], jobs: int) -> Replayed:
 
     ``jobs`` 0: a process a core where there is enough to do.
     """
+    with source_of(wanted) as source:
+        partitions, laws = chosen(source, only), source.manifest.law_versions
+        records = sum(source.last("samples", each) + 1 for each in partitions)
+    name = str(wanted.path or f"{wanted.brokers} {wanted.prefix}")
+    jobs = jobs or (os.cpu_count() or 1 if records >= WORTH_PROCESSES else 1)
+    told = _progress(lambda folded, of: f"{100 * folded // of:3d} %, {folded:,} records")
+    found = replay_all(partitions, wanted, jobs, told)
+    _end(told)
+    return replayed(name, laws, found)
+
+
+def republish(wanted: Wanted, only: list[int], brokers: str, prefix: str) -> str:
+    """Publish what is wanted; in words what was done. Raises what `run` raises."""
+    check_prefix(prefix)
+    told = _progress(lambda count, ms: f"{count:,} records, {clock(ms)}")
+    with source_of(wanted) as source:
+        count = into(source, chosen(source, only), wanted, brokers, prefix, told)
+    _end(told)
+    return (
+        f"{count:,} records published to {brokers} under {prefix}; they stay there until you "
+        f"delete the topics {prefix}*"
+    )
+
+
+def source_of(wanted: Wanted) -> AbstractContextManager[Source]:
+    """The one source that is named. Raises CannotReplay."""
     if (wanted.path is None) == (not wanted.brokers):
         raise CannotReplay("name a bundle or a folder, or the --brokers of a cluster; one of them")
-    with opened(wanted) as source:
-        there, laws = source.partitions(), source.manifest.law_versions
-        records = sum(source.last("samples", each) + 1 for each in there)
+    return opened(wanted)
+
+
+def chosen(source: Source, only: list[int]) -> list[int]:
+    """The partitions that are wanted. Raises CannotReplay."""
+    there = source.partitions()
     if unknown := sorted(set(only) - set(there)):
         raise CannotReplay(f"partition {unknown[0]} is not there; there are {list(there)}")
     if not there:
         raise CannotReplay("there are no samples: nothing was decided from it")
-    partitions = sorted(set(only)) or list(there)
-    name = str(wanted.path or f"{wanted.brokers} {wanted.prefix}")
-    with_progress = sys.stderr.isatty()
-    jobs = jobs or (os.cpu_count() or 1 if records >= WORTH_PROCESSES else 1)
-    found = replay_all(partitions, wanted, jobs, _progress() if with_progress else _silent)
-    if with_progress:
-        typer.echo("\r\033[K", err=True, nl=False)
-    return replayed(name, laws, found)
+    return sorted(set(only)) or list(there)
 
 
 def speed_of(text: str) -> float:
@@ -137,21 +176,27 @@ def speed_of(text: str) -> float:
     return speed
 
 
-def _progress() -> Callable[[int, int], None]:
-    """Write how far it is, at most five times a second."""
+def _progress(text: Callable[[int, int], str]) -> Callable[[int, int], None]:
+    """Write how far it is, at most five times a second; nothing where nobody looks."""
+    if not sys.stderr.isatty():
+        return _silent
     last = [0.0]
 
-    def told(folded: int, of: int) -> None:
+    def told(done: int, of: int) -> None:
         now = time.monotonic()
         if of and now - last[0] >= 0.2:
             last[0] = now
-            share = f"{100 * folded // of:3d} %"
-            typer.echo(f"\r\033[Kreplay: {share}, {folded:,} records", err=True, nl=False)
+            typer.echo(f"\r\033[Kreplay: {text(done, of)}", err=True, nl=False)
 
     return told
 
 
-def _silent(folded: int, of: int) -> None:
+def _end(told: Callable[[int, int], None]) -> None:
+    if told is not _silent:
+        typer.echo("\r\033[K", err=True, nl=False)
+
+
+def _silent(done: int, of: int) -> None:
     """Nobody looks."""
 
 

@@ -92,7 +92,7 @@ def _replay(source: Source, result: Partition, wanted: Wanted, progress: Progres
     comparison = Comparison(source, spoken, result, proved)
     pace = Pace(wanted.speed, first.timestamp)
     fold = Fold(
-        source, partition, state, upto=upto, check=_check(source, wanted), batch=wanted.batch,
+        source, partition, state, upto=upto, check=checked(source, wanted), batch=wanted.batch,
         at_ticks=wanted.speed > 0,
     )  # fmt: skip
     try:
@@ -126,7 +126,7 @@ def newest_image(source: Source, partition: int, upto: int) -> int:
     return max((at for at in found if at <= upto), default=-1)
 
 
-def _check(source: Source, wanted: Wanted) -> Check | None:
+def checked(source: Source, wanted: Wanted) -> Check | None:
     """Who is believed: by the keys, or as it was then. Raises BadKeys."""
     if wanted.keys is None:
         return None
