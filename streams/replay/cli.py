@@ -78,9 +78,9 @@ def replay(
 ) -> None:  # fmt: skip
     """Decide again what was recorded, by the same code, and compare every output byte for byte.
 
-    Nothing is published but by --into. Exit code 0: identical; 1: something differs; 2: it cannot be replayed;
-    3: recorded under another law version, so what is shown is a what-if. With --policy or --sweep:
-    what another policy would have come to beside what was; 0 when it was answered.
+    Nothing is published but by --into. Exit code 0: identical; 1: something differs; 2: it cannot
+    be replayed; 3: recorded under another law version, so what is shown is a what-if. With
+    --policy or --sweep: what another policy would have come to beside what was; 0: answered.
     """
     hush()
     spare_the_collector()
