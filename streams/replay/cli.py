@@ -48,26 +48,33 @@ WORTH_PROCESSES = 20_000
 """Records that are folded while another process starts, about."""
 
 
+WHAT = typer.Argument(
+    None, metavar="[BUNDLE|FOLDER]", help="A bundle (file) or a recording (folder)."
+)
+BROKERS = typer.Option(
+    "", "--brokers", help="Instead of a recording: the topics of a cluster, host:port,..."
+)
+OWN_PREFIX = typer.Option(
+    PREFIX, "--prefix", help="Of the topics of --brokers; with --into: of the replay's own."
+)
+BEGIN = typer.Option("", "--from", help="From the newest image before this (UTC, or log ms).")
+END = typer.Option("", "--to", help="Up to this time, inclusive (UTC, or log ms).")
+SPEED = typer.Option("max", "--speed", help="max, or times real time: 1x, 10x.")
+JOBS = typer.Option(0, "--jobs", min=0, help="0: one a core, where it is worth it.")
+
+
 @app.command()
 def replay(
-    path: Path | None = typer.Argument(
-        None, metavar="[BUNDLE|FOLDER]", help="A bundle (file) or a recording (folder)."
-    ),
-    brokers: str = typer.Option(
-        "", "--brokers", help="Instead of a recording: the topics of a cluster, host:port,..."
-    ),
-    prefix: str = typer.Option(
-        PREFIX, "--prefix", help="Of the topics of --brokers; with --into: of the replay's own."
-    ),
+    path: Path | None = WHAT,
+    brokers: str = BROKERS,
+    prefix: str = OWN_PREFIX,
     publish: str = INTO,
     source_prefix: str = SOURCE_PREFIX,
-    begin: str = typer.Option(
-        "", "--from", help="From the newest image before this time (UTC, or log ms)."
-    ),
-    end: str = typer.Option("", "--to", help="Up to this time, inclusive (UTC, or log ms)."),
+    begin: str = BEGIN,
+    end: str = END,
     partition: list[int] = typer.Option([], "--partition", help="Only these, default all."),
-    speed: str = typer.Option("max", "--speed", help="max, or times real time: 1x, 10x."),
-    jobs: int = typer.Option(0, "--jobs", min=0, help="0: one a core, where it is worth it."),
+    speed: str = SPEED,
+    jobs: int = JOBS,
     keys: Path | None = KEYS,
     accept_unsigned: bool = typer.Option(False, "--accept-unsigned", help="As the workers had it."),
     policy: list[str] = POLICY,
@@ -75,7 +82,7 @@ def replay(
     sort_by: str = SORT_BY,
     pool_label: str = POOL,
     as_json: bool = typer.Option(False, "--json", help="One JSON document."),
-) -> None:  # fmt: skip
+) -> None:
     """Decide again what was recorded, by the same code, and compare every output byte for byte.
 
     Nothing is published but by --into. Exit code 0: identical; 1: something differs; 2: it cannot
