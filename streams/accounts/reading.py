@@ -25,6 +25,7 @@ from streams.accounts.node import Node
 from streams.accounts.policies import Policies
 from streams.accounts.satisfaction import StarvedPod, Starving
 from streams.accounts.source import records_from
+from streams.accounts.usage import EVERY_MS
 from streams.recording.segment import Record
 from streams.replay.source import Source
 
@@ -33,6 +34,8 @@ TOPICS = (
     "policies",
 )  # fmt: skip
 """Those of nodes, and what changes for all; of one time in this order."""
+AFTER_MS = 2 * EVERY_MS
+"""Samples so soon after the end still say what was used before it."""
 STARVED_KEPT = 1000
 Progress = Callable[[int, int], None]
 """Told which partition of how many is read."""
@@ -95,8 +98,11 @@ class _Partition:
                 for place, topic in enumerate(TOPICS)
             ]
             for at_ms, _, topic, record in heapq.merge(*streams, key=lambda item: item[:2]):
-                if at_ms > self._found.span.to_ms:
+                beyond_ms = at_ms - self._found.span.to_ms
+                if beyond_ms > AFTER_MS:
                     break
+                if beyond_ms > 0 and topic != "samples":
+                    continue
                 if topic == "policies":
                     for node in self.nodes.values():
                         node.enact(self._found.policies.at(at_ms), at_ms)
@@ -135,6 +141,9 @@ class _Partition:
             return
         said = _decoded(self._found, record)
         if said is None or (topic == "ledger" and not isinstance(said, LedgerEntry)):
+            return
+        if ledger.home(record.key or b"") != said.node.encode():
+            self._found.unreadable[topic] += 1  # nobody speaks for another node
             return
         node = self._node(said.node, at_ms)
         if topic == "inventory":

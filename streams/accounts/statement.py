@@ -158,13 +158,15 @@ def _rows(read: Read, stage: str, by: By) -> tuple[Row, ...]:
     """One row for each name; what has none comes last."""
     cells = read.cells
     names = {getattr(place, by) for place in cells.by_place if _is_of(place, stage)}
-    versions = {version.digest: version.number for version in read.policies.versions}
+    numbers: dict[str, list[int]] = {}  # what was taken back comes again under another number
+    for version in read.policies.versions:
+        numbers.setdefault(version.digest, []).append(version.number)
     rows = []
-    for name in sorted(names, key=lambda each: (not each, versions.get(each, 0), each)):
+    for name in sorted(names, key=lambda each: (not each, numbers.get(each, []), each)):
         cell = cells.total(_chooser(stage, by, name))
         shown = name or NONE
-        if by == "policy" and name in versions:
-            shown = f"version {versions[name]} ({name})"
+        if by == "policy" and name in numbers:
+            shown = f"version {', '.join(map(str, numbers[name]))} ({name})"
         rows.append(Row(shown, _figures(cell, read.span.ms)))
     return tuple(rows)
 

@@ -83,27 +83,45 @@ class Usage:
         self.pods: dict[str, Pod] = {}
         self._name, self._span, self._cells, self._rule = name, span, cells, rule
         self._before: Seen | None = None
+        self._late: tuple[PackedSample, int, tuple[PodFact, ...] | None] | None = None
         self._ooms = -1
         self.starved: list[StarvedPod] = []
 
     def sample(self, said: PackedSample, at_ms: int, facts: tuple[PodFact, ...] | None) -> None:
         """Fold one; ``facts``: its pods in their order, None where the set is not known."""
         before = self._before
+        if before is not None and before.boot == said.boot:
+            if said.seq <= before.seq:
+                return
+        elif before is not None:
+            self._finish()
+            before = None
+            self._begin_anew()
+        if facts is not None and len(facts) != said.pods:
+            facts = None
         plan = columns.plan_of(said)
-        same = before is not None and before.boot == said.boot
-        if same and before is not None and said.seq <= before.seq:
-            return
-        soon = same and before is not None and at_ms - before.log_ms < EVERY_MS
+        soon = before is not None and at_ms - before.log_ms < EVERY_MS
+        self._late = (said, at_ms, facts) if soon else None
         if soon and not plan.ooms:
             return
         node, pods = columns.read(said, plan)
-        if facts is not None and len(facts) != said.pods:
-            facts = None
-        if not same:
-            self._begin_anew()
         self._note_ooms(node, pods, facts, at_ms)
-        if soon:
-            return
+        if not soon:
+            self._fold(said, at_ms, facts, node, pods)
+
+    def _finish(self) -> None:
+        """Fold the last sample of a start, if it was passed over."""
+        if self._late is not None:
+            said, at_ms, facts = self._late
+            self._fold(said, at_ms, facts, *columns.read(said, columns.plan_of(said)))
+            self._late = None
+
+    def _fold(
+        self, said: PackedSample, at_ms: int, facts: tuple[PodFact, ...] | None,
+        node: dict[str, int], pods: dict[str, Values],
+    ) -> None:  # fmt: skip
+        before = self._before
+        same = before is not None and before.boot == said.boot
         self._time(at_ms)
         pair = None
         if same and before is not None:
@@ -118,7 +136,8 @@ class Usage:
         self._before = Seen(said.boot, said.seq, at_ms, said.mono_us, levels | node)
 
     def close(self, at_ms: int) -> None:
-        """The last minutes of all pods."""
+        """The last sample, and the last minutes of all pods."""
+        self._finish()
         for uid in list(self.pods):
             self._forget(uid)
         if self._before is not None and at_ms - self._before.log_ms > GAP_MS:
