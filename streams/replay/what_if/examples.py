@@ -1,7 +1,7 @@
 """The first decision of each decider that differs, both sides in words.
 
 What the recorded policy said is looked up on the recorded topics; what the other one said is put
-in words while it is folded (`streams.replay.what_if.world`). Called by `what_if.run`.
+in words while it is folded (`streams.replay.what_if.supposed`). Called by `what_if.run`.
 """
 
 from __future__ import annotations

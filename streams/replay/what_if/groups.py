@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from streams.replay.what_if.recorded import Recorded
 from streams.replay.what_if.result import Figures, Group, GroupKind, Timeline
 from streams.replay.what_if.slo import PERMILLE, Misses, misses
+from streams.replay.what_if.supposed import Supposed
 from streams.replay.what_if.tally import OFFERS, US_PER_MS, NodeTally, Tally
-from streams.replay.what_if.world import Recorded, Supposed
 
 MILLI = 1000
 GIB_SHIFT = 30

@@ -21,17 +21,11 @@ from streams.replay.what_if.examples import examples_of
 from streams.replay.what_if.groups import Pair, groups_of, timelines_of
 from streams.replay.what_if.limits import LIMITS
 from streams.replay.what_if.policies import Choice, other_side, recorded_side
+from streams.replay.what_if.recorded import Recorded, recorded
 from streams.replay.what_if.result import WhatIf
+from streams.replay.what_if.supposed import Supposed, supposed
 from streams.replay.what_if.tally import Steps
-from streams.replay.what_if.world import (
-    Heed,
-    Recorded,
-    Span,
-    Supposed,
-    known_before,
-    recorded,
-    supposed,
-)
+from streams.replay.what_if.world import Heed, Span, known_before
 
 POOL_LABEL = "pool"
 MINUTE_MS, SHORT_STEP_MS = 60_000, 10_000
@@ -160,8 +154,20 @@ def _answer(source: Source, asked: Asked, choice: Choice, pairs: list[Pair]) -> 
         ),
         examples=tuple(examples_of(source, pairs) if full else ()),
         limits=LIMITS,
-        problems=tuple(sorted({pair.was.ended for pair in pairs if pair.was.ended})),
+        problems=_problems(source, pairs),
     )
+
+
+def _problems(source: Source, pairs: list[Pair]) -> tuple[str, ...]:
+    """What of the recording could not be used, or is not what it was."""
+    found = sorted({problem for pair in pairs for problem in pair.was.problems})
+    laws = source.manifest.law_versions
+    if laws and LAW_VERSION not in laws:
+        recorded_by = ", ".join(map(str, laws))
+        found.append(
+            f"it was decided by law version {recorded_by}; both sides are folded by {LAW_VERSION}"
+        )
+    return tuple(found)
 
 
 # The folds themselves, here or in another process.

@@ -72,7 +72,9 @@ class NodeTally:
                 column.extend([value] * missing)
 
     def measured(self, seen: Seen, log_ms: int) -> None:
-        """One interval that ends at a moment."""
+        """One interval that ends at a moment; what leads up to the first step does not count."""
+        if log_ms < self.steps.start_ms:
+            return
         elapsed_us, capacity = seen.interval.elapsed_us, max(seen.interval.capacity_milli, 1)
         self.measured_us += elapsed_us
         self.used += seen.used_milli * elapsed_us
@@ -137,7 +139,7 @@ class Tally:
                 held[ALLOW] = value[0]
 
     def take(self, outputs: Iterable[Output]) -> None:
-        """Take over what was said."""
+        """Take over what was said; before the first step it only stands."""
         for output in outputs:
             record = output.record
             if isinstance(record, Command):
@@ -152,13 +154,15 @@ class Tally:
                 node.ill = record.ill
 
     def _command(self, command: Command) -> None:
+        counts = command.cause.log_ms >= self.steps.start_ms
         reason = f"{command.reason} (dry run)" if command.dry_run else command.reason
-        self.commands[command.node][command.decider, reason] += 1
+        if counts:
+            self.commands[command.node][command.decider, reason] += 1
         if command.decider == "suppress":
             node = self.of(command.node)
             node.upto(command.cause.log_ms)
             node.standing[ALLOW] = command.allow_milli
-        elif command.decider in EVICTORS and not command.dry_run:
+        elif counts and command.decider in EVICTORS and not command.dry_run:
             for uid in command.pods:
                 self.evicted[command.node].setdefault(uid, command.reason)
 

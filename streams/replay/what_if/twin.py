@@ -1,8 +1,8 @@
 """One node as it would have been: its samples and its pod set under the other policy.
 
-`streams.replay.what_if.world` hands it every sample and inventory of the node, in log order. Until
-something touches what runs there (`touched`) all passes through unchanged. Raw counters are kept
-as they were and shifted, so that rates come out of the live fold as from any node.
+`streams.replay.what_if.supposed` hands it every sample and inventory of the node, in log order.
+Until something touches what runs there (`touched`) all passes through unchanged. Raw counters are
+kept as they were and shifted, so that rates come out of the live fold as from any node.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["--sweep", "suppress"], "write KEY=VALUE,VALUE"),
         (["--sweep", "name=other"], "workers follow default alone"),
         (["--sweep", "suppress.floor_milli=1", "--sort-by", "beauty"], "one of lent_core_h"),
-        (["--policy", "version:1", "--speed", "1x"], "without --keys and --speed"),
+        (["--policy", "version:1", "--speed", "1x"], "without --keys, --speed and --into"),
         (["--policy", "version:1", "--partition", "77"], "partition 77 is not there"),
     ],
 )

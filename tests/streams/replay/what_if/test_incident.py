@@ -18,10 +18,12 @@ from tests.sim.incident import BAD_S, GOOD_S, NODES
 BUNDLE = Path(__file__).parents[3] / "fixtures" / "recordings" / "incident.slack"
 
 
-def asked(*named: str, partitions: tuple[int, ...] = ()) -> list[WhatIf]:
+def asked(
+    *named: str, partitions: tuple[int, ...] = (), from_ms: int | None = None
+) -> list[WhatIf]:  # fmt: skip
     with open_recording(BUNDLE) as recording:
         choices = tuple(chosen(recording, named))
-    return answer(Asked(Wanted(path=BUNDLE), choices, partitions))
+    return answer(Asked(Wanted(path=BUNDLE, from_ms=from_ms), choices, partitions))
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +116,12 @@ def test_pods_that_would_have_been_evicted_are_gone(tmp_path: Path) -> None:
     lax, found = asked("version:4", strict, partitions=(0,))
     assert found.whole.would.evicted_pods > lax.whole.would.evicted_pods
     assert found.whole.would.best_effort_core_ms < lax.whole.would.best_effort_core_ms
+
+
+def test_from_a_time_on_begins_at_an_image_and_counts_what_follows() -> None:
+    (found,) = asked("version:3", partitions=(0,), from_ms=START_MS + 380_000)
+    nodes = found.whole.was.nodes
+    assert second(found.from_ms) == 380
+    assert 35_000 * nodes < found.whole.was.node_ms <= 41_000 * nodes
+    assert found.mark is None, "version 5 says what version 3 said"
+    assert found.whole.was == found.whole.would
