@@ -26,6 +26,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Read = tuple[Record, PackedSample]
 Values = tuple[Ints, Bools]  # and which of them are there
+Codes = dict[str, npt.NDArray[np.int32]]  # of the pods of one sample, by fact
 _ROW = struct.Struct("<HHI")
 
 
@@ -65,6 +66,7 @@ FACTS: tuple[tuple[str, str], ...] = (
     ("qos", "LSE, LSR, LS, BE, SYSTEM"),
     ("priority_class", "prod, mid, batch, free"),
 )
+_FACT_NAMES = {name for name, _ in FACTS}
 PODS = Table(
     "pods", "samples", NodeSample, "a pod in a sample of its node",
     (
@@ -122,26 +124,30 @@ class Sampled:
         ids = _IDS[table.name]
         self._measured = {ids[c.name]: c.name for c in wanted if c.name in ids}
         self._words = {name: Vocabulary() for name in (*_NAMED, *(name for name, _ in FACTS))}
-        self._codes: dict[int, tuple[Any, dict[str, npt.NDArray[np.int32]]]] = {}
+        self._codes: dict[int, tuple[Any, Codes]] = {}
 
     def batch(self, read: Sequence[Read]) -> pa.RecordBatch:
         """The rows of these samples, in their order."""
         per_pod = self._table is PODS
         spread = _Spread([sample for _, sample in read], per_pod)
         measured = spread.columns(self._measured)
+        asked = per_pod and any(column.name in _FACT_NAMES for column in self._wanted)
+        facts = [self._facts(*one) for one in read] if asked else []
         arrays = []
         for column in self._wanted:
             if column.name in measured:
                 values, has = measured[column.name]
                 arrays.append(pa.array(values, type=INT, mask=None if has.all() else ~has))
             elif per_pod:
-                arrays.append(self._of_pods(column, read, spread.counts))
+                arrays.append(self._of_pods(column, read, spread.counts, facts))
             else:
                 rows = [column.take(Row(record, sample)) for record, sample in read]
                 arrays.append(pa.array(rows, type=column.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _of_pods(self, column: Column, read: Sequence[Read], counts: Ints) -> pa.Array:
+    def _of_pods(
+        self, column: Column, read: Sequence[Read], counts: Ints, facts: Sequence[Codes]
+    ) -> pa.Array:
         """A column that all pods of a sample share, or that their facts say."""
         if column.name in _HEADS:
             get = _HEADS[column.name]
@@ -155,10 +161,10 @@ class Sampled:
             name_of = _NAMED[column.name]
             codes = np.array([words.code(name_of(sample)) for _, sample in read], dtype=np.int32)
             return words.array(codes.repeat(counts))
-        found = [self._facts(*one)[column.name] for one in read]
+        found = [one[column.name] for one in facts]
         return words.array(np.concatenate(found) if found else np.zeros(0, dtype=np.int32))
 
-    def _facts(self, record: Record, sample: PackedSample) -> dict[str, npt.NDArray[np.int32]]:
+    def _facts(self, record: Record, sample: PackedSample) -> Codes:
         """Codes of a sample's pods for each fact; -1 where the set is not known."""
         pods = self._sets.of_revision(sample.node.decode(), sample.pods_rev, record.timestamp)
         if pods is None or len(pods) != sample.pods:
