@@ -37,7 +37,7 @@ COMMANDS: dict[str, About] = {
     "slis": About("Say what a Prometheus knows of online services.", "streams"),
     "report": About("Make one page of a recording, or ask it in SQL.", "replay"),
     "account": About("Say what co-location came to: lent, used, harmed, earned.", "replay"),
-    "explain": About("Say why a node is treated as it is.", ""),
+    "explain": About("Say why a node, a pod or a command is as it is.", ""),
     "record": About("Keep what is on the topics as files; cut incidents out of them.", "replay"),
     "replay": About("Decide again what was recorded, and compare.", "replay"),
     "node": About("The agent of one machine: measure and obey.", "node"),

@@ -294,3 +294,20 @@ def test_explain_reads_the_partition_of_the_node(
     assert words.stdout.startswith("n4 now: it has no inventory; the fleet: stage expand: ")
     other = slackwater(broker, prefix, "a/b")
     assert isinstance(other.exception, CannotRun)
+    evicted = found["evict_memory"]
+    assert evicted["policy_by"] == " by slackwater (shipped)"
+    done = slackwater(broker, prefix, "--command", evicted["command_id"], "--json")
+    (again,) = json.loads(done.stdout)["decisions"]
+    assert again["sentence"] == evicted["sentence"]
+    place = f"{PARTITION}:{evicted['cause']['offset']}"
+    done = slackwater(broker, prefix, "--cause", place)
+    assert done.exit_code == 0, done.output
+    assert "evict_memory: Pod" in done.stdout
+    ids = {o.record.id for o in outputs if isinstance(o.record, Command)}
+    done = slackwater(broker, prefix, "--every", "--json")
+    assert {json.loads(line)["command_id"] for line in done.stdout.splitlines()} == ids
+    done = slackwater(broker, prefix, "--every", "n7", "--json")
+    assert {json.loads(line)["node"] for line in done.stdout.splitlines()} == {"n7"}
+    done = slackwater(broker, prefix, "--not-scheduled", "sort", "--cpu-milli", "99000")
+    assert done.exit_code == 0, done.output
+    assert "sort wants 99.00 cores and 0.00 GiB of batch: it fits on 0 of 2 nodes" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import subprocess
@@ -16,14 +17,25 @@ from typer.testing import CliRunner, Result
 
 from schemas import codec, keys, topics
 from schemas.errors import BadRecord
-from schemas.records import LEASE_KEY, Ack, Command, Decision, EvictionReport
+from schemas.records import (
+    LEASE_KEY,
+    Ack,
+    Capacity,
+    Cause,
+    Command,
+    Decision,
+    EvictionReport,
+    LedgerEntry,
+    PolicyRecord,
+)
 from schemas.signing import Checker, WorkerSigner
 from streams import explain_cli
 from streams.explain import Line, of_decision, told
 from streams.explain_acts import Folded, every, is_local
 from streams.explain_answers import NoAnswer
+from streams.explain_capacity import Wish, compare, offers
 from streams.explain_node_words import has_words
-from streams.explain_past import Past
+from streams.explain_past import Past, Place
 from streams.explain_read import Span
 from streams.explain_recorded import of_recording
 from streams.recording import open_recording
@@ -87,9 +99,15 @@ def read(path: Path, check: Any = None) -> tuple[Past, Folded]:
         return of_recording(recording, Span(END), check=check)
 
 
-@pytest.fixture(scope="module", params=SEEDS)
-def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Told:
-    return Told(request.param, tmp_path_factory.mktemp("storm"))
+@pytest.fixture(scope="module")
+def storms(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Told]:
+    folder = tmp_path_factory.mktemp("storm")
+    return {seed: Told(seed, folder) for seed in SEEDS}
+
+
+@pytest.fixture(params=SEEDS)
+def recorded(request: pytest.FixtureRequest, storms: dict[int, Told]) -> Told:
+    return storms[request.param]
 
 
 def slackwater(path: Path, *arguments: str) -> Result:
@@ -155,12 +173,9 @@ def complete(line: Line) -> None:
     assert "cause samples/" in text or "said in acks/" in text
 
 
-def test_evictions_are_among_them(tmp_path: Path) -> None:
+def test_evictions_are_among_them(storms: dict[int, Told]) -> None:
     """Somebody was told to go, by the centre and by a node's own last gate."""
-    found: set[tuple[str, str]] = set()
-    for seed in SEEDS:
-        told_of = Told(seed, tmp_path)
-        found |= {(line.what, line.decider) for line in told_of.lines}
+    found = {(line.what, line.decider) for each in storms.values() for line in each.lines}
     assert found >= {("command", "evict_memory"), ("local act", "evict_memory")}
 
 
@@ -345,6 +360,80 @@ def test_s10_the_audit_log_alone_explains_and_names_causes_policy_and_signer(
     done = slackwater(tmp_path / "audit.slack", "n0")
     assert done.exit_code == 0, done.output
     assert "suppress: Best-effort work on n0 may use" in done.stdout
+
+
+CAUSE = Cause(7, 0, 5, 1_000, "", 6)
+
+
+def offered(log_ms: int, milli: int, policy: str, **more: Any) -> Capacity:
+    cause = dataclasses.replace(CAUSE, offset=log_ms, log_ms=log_ms, policy=policy)
+    terms = {"capacity": 16_000, "need": 15_000 - milli, "system": 1_000}
+    return Capacity(
+        "n1", cause, milli, GIB, "fall", computed_cpu_milli=milli, cpu_terms=terms, **more
+    )
+
+
+def test_why_capacity_is_3200_now_and_9000_before() -> None:
+    past = Past(9_000)
+    for version, percent, who in ((1, 65, "ana"), (2, 40, "bo")):
+        text = f"suppress: {{threshold_percent: {percent}}}"
+        past.policies.note(PolicyRecord("default", version, "", text, who, "why"), version * 1_000)
+    old, new = (each.digest for each in past.policies.versions)
+    for record in (offered(2_000, 9_000, old), offered(8_000, 3_200, new)):
+        place = Place("capacity", 0, record.cause.offset, record.cause.log_ms)
+        past.take(place, record)
+    found = compare(past, "n1", 9_000, 3_000)
+    assert found is not None
+    cpu = found.changed[0]
+    assert [(t.name, t.before, t.now, t.change) for t in cpu.terms] == [
+        ("need", 6_000, 11_800, 5_800)
+    ]
+    assert cpu.sentence == (
+        "batch CPU 9.00 -> 3.20 (-5.80); terms that changed: need 6.00 -> 11.80 (+5.80)"
+    )
+    assert found.policy == (
+        "policy version 1 -> 2 by bo (why)", "suppress.threshold_percent: 65 -> 40",
+    )  # fmt: skip
+    assert compare(past, "n1", 9_000, 1_000) is None
+
+
+def test_a_policy_put_back_counts_from_then_on() -> None:
+    past = Past(9_000)
+    texts = ("suppress: {threshold_percent: 65}", "suppress: {threshold_percent: 40}")
+    for version, text in enumerate((*texts, texts[0]), 1):
+        past.policies.note(PolicyRecord("default", version, "", text), version * 1_000)
+    digest = past.policies.versions[0].digest
+    versions = []
+    for log_ms in (500, 1_500, 2_500, 3_500):
+        found = past.policies.of(digest, log_ms)
+        assert found is not None
+        versions.append(found.record.version)
+    assert versions == [1, 1, 1, 3]
+    assert past.policies.of("", 500) is None
+    known = past.policies.at(2_500)
+    assert known is not None
+    assert known.record.version == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "wish", "why"),
+    [
+        ({"new_work": False}, Wish(500), "it takes no new work: less can be lent"),
+        ({"workloads": ("etl",)}, Wish(500, workload="sort"), "only etl may borrow there"),
+        ({}, Wish(2_500), "it fell at once), 1.00 lent, 2.20 left, 2.50 wanted"),
+        ({}, Wish(500, 2 * GIB), "1.00 GiB of memory are offered"),
+        ({}, Wish(500, mid=True), "0.00 of CPU are offered"),
+        ({}, Wish(500), ""),
+    ],
+)  # fmt: skip
+def test_each_reason_why_work_does_not_fit(more: dict[str, Any], wish: Wish, why: str) -> None:
+    past = Past(9_000)
+    past.take(Place("capacity", 0, 5, 2_000), offered(2_000, 3_200, "", **more))
+    past.held["n1", "yarn"] = LedgerEntry("n1", "yarn", 1_000, 0)
+    (offer,) = offers(past, wish, 9_000)
+    assert (offer.offered_milli, offer.lent_milli) == ((0, 0) if wish.mid else (3_200, 1_000))
+    assert why in " | ".join(offer.why)
+    assert bool(offer.why) == bool(why)
 
 
 def test_a_cluster_is_asked_without_arrow() -> None:
