@@ -5,6 +5,7 @@ Spelt as `k8s.io/kube-scheduler` spells it. Read and written by `scheduler_bridg
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 import msgspec
@@ -14,6 +15,9 @@ from scheduler_bridge.http import BadQuestion
 
 MOST_SCORE = 10
 """The best score of an extender; 0 is the worst."""
+_WORD = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_NAME = re.compile(rf"(?=.{{1,253}}$){_WORD}(\.{_WORD})*")
+"""Names of pods, namespaces and nodes: they become parts of paths."""
 
 
 class _Meta(msgspec.Struct):
@@ -72,6 +76,11 @@ class Binding(msgspec.Struct):
     namespace: str = msgspec.field(name="PodNamespace")
     uid: str = msgspec.field(name="PodUID")
     node: str = msgspec.field(name="Node")
+
+    def __post_init__(self) -> None:
+        for word in (self.name, self.namespace, self.node):
+            if not _NAME.fullmatch(word):
+                raise ValueError(f"{word!r:.80} is no name of a pod, a namespace or a node")
 
 
 class Bound(msgspec.Struct):

@@ -140,6 +140,24 @@ async def test_bad_questions_are_told_what_is_wrong(asked: Any, said: str) -> No
         assert said in answer["error"]
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"PodName": "../../secrets/x"},
+        {"PodNamespace": "test/.."},
+        {"Node": "a?b"},
+        {"PodName": ""},
+        {"PodName": "a" * 254},
+    ],
+)
+async def test_what_no_pod_or_node_can_be_called_is_no_part_of_a_path(where: Any) -> None:
+    async with serving() as given:
+        asked = {"PodName": "p", "PodNamespace": "test", "PodUID": "u", "Node": "cool", **where}
+        status, answer = await given.ask("/bind", asked)
+        assert status == 400
+        assert "is no name of a pod, a namespace or a node" in answer["error"]
+
+
 async def test_who_lacks_room_alone_waits_a_moment_for_news() -> None:
     async with serving(patience_ms=500) as given:
         standing = row("first", node="full", asks=batch(9_000))
