@@ -51,6 +51,7 @@ def of_note(annotation: str | None, resources: tuple[str, ...]) -> dict[str, int
 
 def _amount(said: str, resource: str) -> int:
     try:
-        return max(quantities.milli(said) if resource == "cpu" else quantities.whole(said), 0)
+        read_as = quantities.milli if resource == "cpu" else quantities.whole
+        return quantities.at_most(read_as, said)
     except ValueError:
         return 0

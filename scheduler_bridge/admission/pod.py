@@ -130,7 +130,8 @@ def amount(said: object, resource: str) -> int:
     """Thousandths of native CPU, whole units of all else; 0 when nothing is said."""
     if said is None:
         return 0
-    return quantities.milli(str(said)) if resource == CPU else quantities.whole(str(said))
+    read_as = quantities.milli if resource == CPU else quantities.whole
+    return quantities.at_most(read_as, str(said))
 
 
 def qos_of(spec: Document) -> str:

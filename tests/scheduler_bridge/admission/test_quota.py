@@ -128,6 +128,14 @@ def test_batch_borrows_mid_and_prod_do_not_and_free_owns_nothing() -> None:
     assert not quotas.judge(entry("z", "blue", 10), lent, TOTAL), "free pods stand in nobody's way"
 
 
+@pytest.mark.parametrize("amount", ["99999999999999999999", "8Ei", "1e30"])
+def test_a_pod_that_asks_for_too_much_is_told_so_and_no_error(amount: str) -> None:
+    huge = read(pod({B: amount}, labels={QUOTA_LABEL: "red", **BE}), NAMES, "n")
+    quotas = tree()
+    said = quotas.judge(entry_of(huge, quotas.quota_of(huge), NAMES, Free()), book(), TOTAL)
+    assert said.startswith("quota_over_runtime: quota red may use 80")
+
+
 def test_whose_quota_a_pod_is() -> None:
     quotas = tree()
 
