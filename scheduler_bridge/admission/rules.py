@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from scheduler_bridge.admission import spelling
 from schemas.errors import BadPolicy
 from schemas.policy import ElasticQuota
 from schemas.policy.reading import convert, load
@@ -142,7 +143,7 @@ class Rules(Part, frozen=True):
 
 def parse(text: str | bytes, source: str) -> Rules:
     """The rules in ``text``. Raises BadPolicy naming ``source``, key and allowed range."""
-    rules: Rules = convert(load(text, source), Rules, source)
+    rules: Rules = convert(load(text, source, "{}"), Rules, source)
     _check_profiles(rules, source)
     _check_quotas(rules, source)
     return rules
@@ -155,6 +156,7 @@ def _check_profiles(rules: Rules, source: str) -> None:
         if profile.name in names:
             raise BadPolicy(f"{where}.name is {profile.name} again; allowed: each name once")
         names.add(profile.name)
+        spelling.check(profile, where)
         if profile.pods.empty and profile.namespaces.empty:
             raise BadPolicy(
                 f"{where} selects nothing; allowed: at least one of pods and namespaces with "

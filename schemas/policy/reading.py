@@ -51,8 +51,11 @@ def said_by_node(document: Any, source: str) -> Changes:
     return changes_of(convert(document, NodeSaid, source), BY_NODE)
 
 
-def load(text: str | bytes, source: str) -> Any:
-    """The document in ``text`` as plain values, unchecked. Raises BadPolicy when it is no YAML."""
+def load(text: str | bytes, source: str, least: str = "name: default") -> Any:
+    """The document in ``text`` as plain values, unchecked. Raises BadPolicy when it is no YAML.
+
+    ``least``: a smallest document of its kind, for whoever gave an empty one.
+    """
     if len(text) > MAX_POLICY_BYTES:
         raise BadPolicy(f"{source}: {len(text)} bytes; allowed: {MAX_POLICY_BYTES}")
     try:
@@ -63,7 +66,7 @@ def load(text: str | bytes, source: str) -> Any:
         # PyYAML lets these out for a date that is none, a tag that does not fit, deep nesting.
         raise BadPolicy(f"{source}: not YAML: {type(error).__name__}: {error}") from None
     if document is None:
-        raise BadPolicy(f"{source}: empty; write at least `name: default`")
+        raise BadPolicy(f"{source}: empty; write at least `{least}`")
     return document
 
 

@@ -17,6 +17,7 @@ from scheduler_bridge.admission.rules_file import RulesFile, read_rules
 from schemas.errors import BadPolicy
 
 GOOD = "profiles: [{name: a, pods: {match_labels: {app: x}}, qos: BE}]\n"
+LABELS = "profiles: [{{name: a, pods: {{match_labels: {{app: x}}}}, labels: {{'{}': '{}'}}}}]"
 EXISTS_VALUES = """
 profiles: [{name: a, pods: {match_expressions: [{key: k, operator: Exists, values: [b]}]}}]
 """
@@ -49,6 +50,17 @@ profiles: [{name: a, pods: {match_expressions: [{key: k, operator: Exists, value
         ("recall: {after_s: -1}", "recall.after_s is -1; allowed: a whole number from 0 to 86400"),
         ("recoverable: [mid]", r"recoverable\[0\]"),
         ("[]", "the document is"),
+        ("# nothing yet", "empty; write at least `{}`"),
+        (LABELS.format("bad key", "v"), r"profiles\[0\].labels is 'bad key'; allowed: a key as"),
+        (LABELS.format("example.com/k", "v v"), r"labels.example.com/k is 'v v'; allowed: at most"),
+        (LABELS.format("UPPER.com/k", "v"), "UPPER.com/k"),
+        ("profiles: [{name: a, pods: {match_labels: {'\u00f6': x}}}]", "pods.match_labels is"),
+        ("profiles: [{name: a, pods: {match_expressions: [{key: '!', operator: Exists}]}}]",
+         r"pods.match_expressions\[0\].key is '!'"),
+        (GOOD.strip()[:-2] + ", annotations: {'a b': c}}]", "annotations is 'a b'"),
+        (GOOD.strip()[:-2] + ", label_from: {a: 'b b'}}]", "label_from is 'b b'"),
+        (GOOD.strip()[:-2] + ", label_suffixes: {a: '_'}}]", "label_suffixes.a is '_'"),
+        (GOOD.strip()[:-2] + ", priority_class_name: Koord_Batch}]", "priority_class_name is"),
         ("a: b: c", "not YAML"),
     ],
 )  # fmt: skip
