@@ -16,7 +16,7 @@ PREFIX = "slackwater."
 REAL_NODE = "this-node"
 INTERVAL_MS = 200
 # Who is stopped before whom: the node gives its kernel back while the groups are still there.
-BROKER, LOOP, FLEET, NODE = range(4)
+BROKER, RECORDER, LOOP, FLEET, NODE = range(5)
 # A broker that lives for a minute is better off without the second compiler: a third less CPU.
 BROKER_ENV = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 STOP_S = 15.0  # patience with each
@@ -84,6 +84,9 @@ class Cast:
 
     def fleet(self, port: int) -> list[str]:
         return self._command("fleet", "--metrics-port", str(port))
+
+    def recorder(self, folder: Path) -> list[str]:
+        return self._command("record", "--folder", str(folder))
 
     def bridge(self, port: int) -> list[str]:
         command = self._command("bridge", "run", "--sink", "dry-run", "--quiet")

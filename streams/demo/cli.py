@@ -28,6 +28,9 @@ def demo(
     keep_logs: Annotated[
         Path | None, typer.Option(help="Keep every process's log in this folder.")
     ] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="Record it in this folder, for `slackwater replay`.")
+    ] = None,
     real: Annotated[
         bool, typer.Option("--real/--no-real", help="Throttle work on this kernel (needs root).")
     ] = True,
@@ -39,6 +42,7 @@ def demo(
         nodes=nodes,
         outage_s=0.0 if broker_outage is None else seconds(broker_outage),
         keep_logs=keep_logs,
+        record=None if record is None else record.resolve(),
         real=real,
     )
     settings.check()

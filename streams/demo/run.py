@@ -114,6 +114,8 @@ class Demo:
             await self.supervisor.finish(
                 self.supervisor.start("policy", self.cast.policy()), START_S
             )
+            if self.settings.record is not None:
+                self._launch("record", self.cast.recorder(self.settings.record), cast.RECORDER)
             self.reader = Reader(self.cast.brokers, PREFIX, self.board)
             self.reader.start()
             ports = self._start_loop()

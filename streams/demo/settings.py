@@ -31,6 +31,7 @@ class DemoSettings:
     nodes: int = 50
     outage_s: float = 0.0
     keep_logs: Path | None = None
+    record: Path | None = None  # a folder for `slackwater record`
     real: bool = True  # False: even root leaves its kernel alone
 
     @property

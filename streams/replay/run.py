@@ -20,6 +20,8 @@ from schemas.signing import Checker
 from streams.intake import Check
 from streams.keyring import Folder
 from streams.recording import open_recording
+from streams.recording.partial import OPEN
+from streams.recording.store import is_locked
 from streams.replay.compare import Comparison
 from streams.replay.fold import BATCH, Fold
 from streams.replay.result import Partition
@@ -30,6 +32,8 @@ from streams.replay.topics import TopicSource
 
 SLACK_MS = 60_000
 """Brokers' clocks differ by less: outputs are looked for from so long before their causes on."""
+SETTLED_MS = 5_000
+"""A recorder is not so far behind on one topic when it is not on another."""
 LOOK_MS = 120_000
 """Images come at least so often."""
 Progress = Callable[[int, int, int], bool]
@@ -88,7 +92,7 @@ def _replay(source: Source, result: Partition, wanted: Wanted, progress: Progres
     if first is None:
         raise CannotReplay(f"partition {partition} has no samples in that time")
     spoken = Spoken(source, partition, state.at, first.timestamp - SLACK_MS)
-    proved = newest_image(source, partition, upto)
+    proved = newest_image(source, partition, upto) if settled(wanted, source) else -1
     comparison = Comparison(source, spoken, result, proved)
     pace = Pace(wanted.speed, first.timestamp)
     fold = Fold(
@@ -117,13 +121,27 @@ def offset_at(source: Source, partition: int, ms: int) -> int:
 
 
 def newest_image(source: Source, partition: int, upto: int) -> int:
-    """The highest `at` of a whole image that is not above ``upto``; -1 without one."""
+    """The highest `at` of a whole image that is not above ``upto``; -1 without one.
+
+    Images of the last seconds do not count: topics are not recorded to the same moment.
+    """
     last = next(source.records("samples", partition, upto - 1, upto), None)
     if last is None:
         return -1
     begin = source.since("images", partition, last.timestamp - LOOK_MS)
-    found = [chunks[0].at for chunks in images_of(source, partition, begin - 1)]
-    return max((at for at in found if at <= upto), default=-1)
+    until_ms = last.timestamp - SETTLED_MS
+    images = images_of(source, partition, begin - 1, until_ms)
+    return max((chunks[0].at for chunks in images if chunks[0].at <= upto), default=-1)
+
+
+def settled(wanted: Wanted, source: Source) -> bool:
+    """Whether all topics were recorded to about the same moment: a bundle, a recorder's end.
+
+    While a recorder writes, a topic of which little is said may lag behind by an hour.
+    """
+    if wanted.path is None or not wanted.path.is_dir():
+        return source.manifest.kind == "bundle"
+    return not is_locked(wanted.path) and not any(wanted.path.glob(f"*/*/{OPEN}"))
 
 
 def checked(source: Source, wanted: Wanted) -> Check | None:

@@ -49,17 +49,21 @@ def start_of(recording: Source, partition: int, before: int | None = None) -> Pa
 
 
 def images_of(
-    recording: Source, partition: int, above: int = -1, half: Callable[[], None] = lambda: None
-) -> Iterator[list[Chunk]]:
+    recording: Source, partition: int, above: int = -1, until_ms: int | None = None,
+    half: Callable[[], None] = lambda: None,
+) -> Iterator[list[Chunk]]:  # fmt: skip
     """Whole images of this law version and incarnation, as they became whole on the topic.
 
-    ``above``: an offset of topic `images`. ``half`` is called for each broken chunk and each cut
-    that never became whole: readers pass them over. Memory: a few images.
+    ``above``: an offset of topic `images`; ``until_ms``: the last append time. ``half`` is called
+    for each broken chunk and each cut that never became whole: readers pass them over. Memory: a
+    few images.
     """
     ours = (recording.manifest.incarnation, LAW_VERSION)
     cuts: dict[str, dict[int, Chunk]] = {}
     done: set[str] = set()
     for record in recording.records("images", partition, above):
+        if until_ms is not None and record.timestamp > until_ms:
+            break
         try:
             chunk = read_chunk(record.value or b"")
         except (ValueError, TypeError, KeyError):
