@@ -83,14 +83,14 @@ def standing(past: Past, node: str) -> list[Line]:
 def of_decision(past: Past, place: Place, decision: Decision, at: int, node: str = "") -> Line:
     """The line of one node of a decision; what went out with it is told with it."""
     ids = decision.command_ids
-    command_id = ids[at] if at < len(ids) else ""
+    command_id = ids[at] if ids else ""
     known = past.commands.get(command_id)
     name = decision.nodes[at] or node
     seen = Seen(
         name,
         decision.decider,
-        decision.outcome[at] if at < len(decision.outcome) else "",
-        {term: values[at] for term, values in decision.columns.items() if at < len(values)},
+        decision.outcome[at],
+        {term: values[at] for term, values in decision.columns.items()},
         known[1] if known else None,
         _capacity(past, name, decision),
     )

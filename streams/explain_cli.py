@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -71,7 +72,7 @@ class Asked:
         if self._opened is not None:
             from streams.explain_recorded import of_recording  # noqa: PLC0415  (brings Arrow)
 
-            found = of_recording(self._opened, span, topics, self._check)
+            found = of_recording(self._opened, span, topics, self._check, _reading)
             for problem in self._opened.problems:
                 typer.echo(f"slackwater: {problem.name} {problem.why}", err=True)
             self._opened.problems.clear()
@@ -207,7 +208,7 @@ def _every(asked: Asked, node: str, as_json: bool) -> None:
     past, acts = asked.read(replace(asked.span, node=node))
 
     def say(line: Any) -> None:
-        typer.echo(orjson.dumps(line).decode() if as_json else told(line))
+        typer.echo(orjson.dumps(line).decode() if as_json else _shown(told(line)))
 
     explain_answers.of_every(past, acts, say)
 
@@ -216,7 +217,21 @@ def _print(answer: Answer, as_json: bool) -> None:
     if as_json:
         typer.echo(orjson.dumps(answer.document, option=orjson.OPT_INDENT_2).decode())
     else:
-        typer.echo("\n".join(answer.text))
+        typer.echo(_shown("\n".join(answer.text)))
+
+
+def _reading(topic: str) -> None:
+    """On a terminal: what is read now, "" at the end."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{f'reading {topic} ...' if topic else ''}")
+        sys.stderr.flush()
+
+
+def _shown(text: str) -> str:
+    """Text without what a name could do to a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def _place(cause: str) -> tuple[int, int]:

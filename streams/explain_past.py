@@ -127,6 +127,9 @@ class Past:
                 self.capacities[said.node].append((place, said))
                 self.partition_of.setdefault(said.node, place.partition)
         elif isinstance(said, Decision):
+            if not _even(said):
+                self.unreadable += 1
+                return
             cause = said.cause
             key = (cause.partition, cause.incarnation, cause.offset, said.decider, said.nodes)
             if self._new("decision", *key):
@@ -183,6 +186,13 @@ class Past:
         """What node and bridge said of a command, in the order of the log."""
         found = self._answered.get(command_id, []) if command_id else []
         return sorted(found, key=lambda each: each[0].log_ms)
+
+
+def _even(decision: Decision) -> bool:
+    """Whether every column is as long as there are nodes, as a worker writes them."""
+    ids = [decision.command_ids] if decision.command_ids else []
+    columns = [decision.outcome, *decision.columns.values(), *ids]
+    return all(len(column) == len(decision.nodes) for column in columns)
 
 
 def _order(record: Capacity) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from schemas.topics import BY_NAME
@@ -15,19 +15,26 @@ from streams.recording.tables import read as decoded
 
 
 def of_recording(
-    recording: Recording, span: Span, topics: Iterable[str] = TOPICS, check: Check | None = None
+    recording: Recording,
+    span: Span,
+    topics: Iterable[str] = TOPICS,
+    check: Check | None = None,
+    reading: Callable[[str], None] = lambda topic: None,  # noqa: ARG005
 ) -> tuple[Past, Folded]:
-    """What a recording holds of it, in these topics."""
+    """What a recording holds of it, in these topics; ``reading`` hears of each, "" at the end."""
     past = Past(span.at_ms, check)
     for topic in topics:
+        reading(topic)
         for record in _recorded(recording, topic, span):
             past.note(topic, record)
     acts = folded(past)
     if acts.nodes:
+        reading("samples")
         within = decoded.Span(before(span.from_ms), span.at_ms + 1, acts.nodes)
         for record in decoded.records_of(recording, "samples", within, keyed=True):
             acts.note(record)
     acts.settle()
+    reading("")
     return past, acts
 
 

@@ -49,7 +49,7 @@ from tests.sim.cluster import Cluster
 from tests.sim.kernel import GIB
 from tests.streams.recording import made
 
-SEEDS = (1, 4, 5, 11)
+SEEDS = (4, 5, 11)
 END = 1 << 50
 
 
@@ -275,7 +275,7 @@ def test_what_is_no_question_is_refused(
 
 
 def test_what_the_bridge_said_is_told_with_the_order_behind_it(tmp_path: Path) -> None:
-    broker, partitions = storm(SEEDS[1])
+    broker, partitions = storm(SEEDS[0])
     order = next(
         one
         for partition in range(partitions)
@@ -313,7 +313,7 @@ def test_s10_the_audit_log_alone_explains_and_names_causes_policy_and_signer(
     assert row.retention_ms > topics.BY_NAME["samples"].retention_ms
     assert topics.configs_of(row, 3)["cleanup.policy"] == "delete"
 
-    broker, partitions = storm(SEEDS[1])
+    broker, partitions = storm(SEEDS[0])
     held, name = house("first"), topics.full_name(topics.PREFIX, "decisions")
     signer, places = WorkerSigner(held), {}
     for partition in range(partitions):
@@ -395,6 +395,17 @@ def test_why_capacity_is_3200_now_and_9000_before() -> None:
         "policy version 1 -> 2 by bo (why)", "suppress.threshold_percent: 65 -> 40",
     )  # fmt: skip
     assert compare(past, "n1", 9_000, 1_000) is None
+
+
+def test_no_name_writes_on_the_terminal(tmp_path: Path) -> None:
+    broker = Broker()
+    ack = Ack("n1\x1b[2J", "ab" * 16, 1, 5, "suppress", "local", reason="local\x07")
+    broker.append("acks", 0, b"n1", codec.encode(ack))
+    made.bundle_of(broker, 1, tmp_path / "a.slack")
+    done = slackwater(tmp_path / "a.slack", "--every")
+    assert done.exit_code == 0, done.output
+    assert "n1\\x1b[2J" in done.stdout
+    assert all(c.isprintable() or c == "\n" for c in done.stdout)
 
 
 def test_a_policy_put_back_counts_from_then_on() -> None:
