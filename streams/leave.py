@@ -1,4 +1,4 @@
-"""The last acts of a long-lived process: called by `worker`, `worker_cli` and `fleet_cli`."""
+"""The last acts of a process: called by the commands that go on, and by `topic_reader`."""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 from aiokafka.partitioner import DefaultPartitioner
 
+from streams.leave import stopped
+
 CONNECT_S = 8.0
 REQUEST_MS = 8_000
 POLL_MS = 200
@@ -164,5 +166,8 @@ async def newest_of(brokers: str, topic: str, key: bytes) -> Any:
 
 
 async def _close(client: Any) -> None:
-    close = client.close if isinstance(client, AIOKafkaAdminClient) else client.stop
-    await close()
+    """A consumer has nothing to lose, and one whose broker is away would not end by itself."""
+    if isinstance(client, AIOKafkaConsumer):
+        await stopped(client.stop)
+    else:
+        await (client.close if isinstance(client, AIOKafkaAdminClient) else client.stop)()

@@ -84,7 +84,7 @@ def test_a_kill_at_any_moment_of_making_room(
     sizes = Sizes(max_bytes=80_000, segment_bytes=4_000, age_s=60.0)
     moment, over = 0, False
     while not over:
-        moment += 97  # all of them take minutes; a prime step meets each kind
+        moment += 131  # all of them take minutes; a prime step meets each kind
         root = tmp_path / str(moment)
         disk = opened(root, log, sizes)
         with killed_at(moment, monkeypatch):
