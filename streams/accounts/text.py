@@ -49,7 +49,7 @@ def _benefit(statement: Statement) -> Iterator[str]:
     if found is None:
         yield "Net benefit: not known (no prices)"
         return
-    yield f"Net benefit: {_money(found.net)} {found.currency}"
+    yield f"Net benefit: {_money(found.net)}{'' if found.net is None else f' {found.currency}'}"
     yield (
         f"  = saved machines {_money(found.saved_machines)} + energy {_money(found.saved_energy)}"
         f" - online regression {_money(found.online_regression)}"

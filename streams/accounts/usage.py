@@ -83,6 +83,8 @@ class Usage:
         self.pods: dict[str, Pod] = {}
         self._name, self._span, self._cells, self._rule = name, span, cells, rule
         self._before: Seen | None = None
+        self._set: tuple[PodFact, ...] | None = None
+        self._borrowers: list[tuple[int, Pod]] = []
         self._late: tuple[PackedSample, int, tuple[PodFact, ...] | None] | None = None
         self._ooms = -1
         self.starved: list[StarvedPod] = []
@@ -145,6 +147,7 @@ class Usage:
 
     def keep(self, uids: set[str]) -> None:
         """Pods that are not among these are gone."""
+        self._set = None
         for uid in [uid for uid in self.pods if uid not in uids]:
             self._forget(uid)
 
@@ -183,17 +186,24 @@ class Usage:
 
     def _begin(self, facts: tuple[PodFact, ...], pods: dict[str, Values]) -> None:
         """Only what there is to compare with."""
-        for i, fact in enumerate(facts):
-            pod = self._pod(fact)
+        for i, pod in self._borrowing(facts):
             pod.cpu_us, pod.pressure_us = (
                 _value(pods, name, i, -1) for name in ("cpu_usage_us", "psi_cpu_some_us")
             )
+
+    def _borrowing(self, facts: tuple[PodFact, ...]) -> list[tuple[int, Pod]]:
+        """Which pods of a set borrow, each with its place in the sample's columns."""
+        if self._set is not facts:
+            pods = ((i, self._pod(fact)) for i, fact in enumerate(facts))
+            self._set, self._borrowers = facts, [one for one in pods if one[1].line]
+        return self._borrowers
 
     def _pod(self, fact: PodFact) -> Pod:
         pod = self.pods.get(fact.uid)
         if pod is None or pod.fact is not fact:
             new = pod_of(fact)
             if pod is not None:
+                self._set = None
                 new.cpu_us, new.pressure_us, new.ooms = pod.cpu_us, pod.pressure_us, pod.ooms
                 new.memory_bytes, new.minutes = pod.memory_bytes, pod.minutes
             pod = self.pods[fact.uid] = new
@@ -209,8 +219,7 @@ class Usage:
         root_bytes = (before | node).get("be_memory_used_bytes", 0) * pair.inside_ms
         if facts is not None:
             held_back = self._held_back(pair, before, node, facts)
-            for i, fact in enumerate(facts):
-                pod = self._pod(fact)
+            for i, pod in self._borrowing(facts):
                 used_us, used_bytes = self._pod_pair(pair, pod, pods, i, held_back=held_back)
                 if pod.best_effort:
                     root_us -= used_us
@@ -225,7 +234,9 @@ class Usage:
         self, pair: Pair, before: dict[str, int], node: dict[str, int], facts: tuple[PodFact, ...]
     ) -> bool:
         asked_milli = sum(
-            max(fact.cpu_request_milli, 0) for fact in facts if self._pod(fact).best_effort
+            max(pod.fact.cpu_request_milli, 0)
+            for _, pod in self._borrowing(facts)
+            if pod.best_effort
         )
         quota_milli = (before | node).get("be_cpu_quota_milli", -1)
         bound_milli = quota_milli if quota_milli >= 0 else self.command_milli
@@ -243,7 +254,7 @@ class Usage:
         waited_us = pressure_us - pod.pressure_us if pressure_us >= pod.pressure_us >= 0 else 0
         pod.cpu_us, pod.pressure_us = cpu_us, pressure_us
         pod.memory_bytes = _value(pods, "memory_used_bytes", i, pod.memory_bytes)
-        if not pod.line or not pair.inside_ms:
+        if not pair.inside_ms:
             return 0, 0
         cell = self._cells.at(self.place, pod.fact.workload)
         used_us, used_bytes = pair.part(max(got_us, 0)), pod.memory_bytes * pair.inside_ms

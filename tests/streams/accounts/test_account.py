@@ -131,7 +131,7 @@ def test_what_is_missing_is_said_and_never_taken_for_nothing(tmp_path: Path, pri
             "a number"
         ),
     ]
-    assert "Net benefit: not known EUR" in run(str(path), "--prices", prices).stdout
+    assert "Net benefit: not known\n" in run(str(path), "--prices", prices).stdout
     assert "no prices" in told(path)["lacks"][-1]
 
 
