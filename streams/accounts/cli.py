@@ -24,11 +24,11 @@ from streams.accounts.cells import Span
 from streams.accounts.flat import as_csv
 from streams.accounts.reading import Progress, read
 from streams.accounts.satisfaction import Starving
-from streams.accounts.source import span_of
+from streams.accounts.source import first_ms, span_of
 from streams.accounts.statement import BYS, By, Statement, Wanted
 from streams.accounts.text import page
 from streams.moments import moment, shown
-from streams.recording import Problem, Recording, open_recording
+from streams.recording import Recording, open_recording
 from streams.replay.source import Source
 from streams.replay.topics import TopicSource
 from streams.topic_reader import CannotRun
@@ -94,8 +94,7 @@ def account(
     with _source(recording, brokers, prefix, times[0]) as (source, there):
         found = read(source, _span(there, times), pool_label, rule, _progress())
         said = statement.of(found, wanted)
-        problems = source.problems if isinstance(source, Recording) else []
-        said = msgspec.structs.replace(said, lacks=(*said.lacks, *_lost(problems)))
+        said = msgspec.structs.replace(said, lacks=(*said.lacks, *_lost(source, there, times[0])))
     _write(said, output, csv)
     typer.echo(_json(said).decode() if as_json else page(said))
 
@@ -109,9 +108,10 @@ def _source(
         with open_recording(recording) as opened:
             yield opened, span_of(opened.manifest)
     elif begin_ms is None:
-        raise CannotRun("--brokers needs --from: how far to look back, such as --from -24h")
+        raise CannotRun("--brokers needs --from: how far to look back, such as --from -5h")
     else:
         with TopicSource(check_brokers(brokers), prefix) as topics:
+            begin_ms = max(begin_ms, first_ms(topics) or begin_ms)
             yield topics, Span(begin_ms, time.time_ns() // 1_000_000)
 
 
@@ -156,9 +156,13 @@ def _baseline(path: Path) -> Statement:
     return found
 
 
-def _lost(problems: list[Problem]) -> Iterator[str]:
-    """What of the recording could not be read."""
-    for problem in problems:
+def _lost(source: Source, there: Span, begin_ms: int | None) -> Iterator[str]:
+    """What was asked for and is not there, or could not be read."""
+    if begin_ms is not None and begin_ms < there.from_ms:
+        yield f"there is nothing before {shown(there.from_ms)} UTC: the account begins there"
+    for gap in source.manifest.gaps:
+        yield f"{gap.topic}/{gap.partition} {gap.first}..{gap.last} was not recorded: {gap.why}"
+    for problem in source.problems if isinstance(source, Recording) else ():
         yield f"{problem.name} {problem.why}: what it held is left out"
 
 

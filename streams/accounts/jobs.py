@@ -15,6 +15,9 @@ from msgspec import Struct
 from schemas.records import Job
 from streams.accounts.sums import MS_PER_HOUR, PERMILLE, US_PER_HOUR, Spread, Sums
 
+MOST_RETRIES = 1_000_000
+MOST_CPU_US = 1 << 60
+
 
 @dataclass(slots=True)
 class Jobs(Sums):
@@ -66,6 +69,15 @@ class Known:
     newest: Job
     node: str = ""
     queued: bool = True
+
+
+def sound(said: Job) -> bool:
+    """Whether what a scheduler says of a job can be."""
+    return (
+        0 <= said.retries <= MOST_RETRIES
+        and 0 <= said.progress_permille <= PERMILLE
+        and 0 <= said.cpu_us <= MOST_CPU_US
+    )
 
 
 def note(known: Known | None, said: Job, at_ms: int, sums: Jobs, *, counts: bool) -> Known:

@@ -245,6 +245,9 @@ def _jobs(source: Source, found: Read, places: dict[str, list[tuple[int, Place]]
             said = _decoded(found, record)
             if said is None:
                 continue
+            if not jobs.sound(said):
+                found.unreadable["jobs"] += 1
+                continue
             before = known.get(said.job)
             name = said.node or (before.node if before is not None else "")
             place = _place_at(places.get(name, []), record.timestamp)

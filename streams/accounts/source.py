@@ -27,6 +27,12 @@ def records_from(source: Source, topic: str, partition: int, from_ms: int) -> It
     return source.records(topic, partition, above)
 
 
+def first_ms(source: Source) -> int | None:
+    """When the oldest sample was appended that there is; None without any."""
+    firsts = (next(source.records("samples", n), None) for n in source.partitions("samples"))
+    return min((record.timestamp for record in firsts if record is not None), default=None)
+
+
 def span_of(manifest: Manifest) -> Span:
     """The time of a recording: that of its samples, within the cut's."""
     spans = [(s.first_ms, s.last_ms) for s in manifest.segments if s.topic == "samples"]

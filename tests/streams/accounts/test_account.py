@@ -106,6 +106,9 @@ def test_part_of_the_time(bundle: Path) -> None:
     assert later["lending"]["batch_cpu"]["lent_hours"] == 320, "what was lent before still is"
     assert later["satisfaction"]["starved_pods"] == 0
     assert later["online"]["violations"] == 1
+    early = told(bundle, "--from", str(T0 - HOUR_MS))
+    assert early["from_ms"] == T0
+    assert early["lacks"][-1].startswith("there is nothing before 2026-09-21T")
     done = run(str(bundle), "--from", str(T0 + 99 * HOUR_MS))
     assert "nothing lies in that time" in str(done.exception)
 

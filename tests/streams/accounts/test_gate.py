@@ -122,6 +122,8 @@ def test_live_topics_give_the_account_of_their_recording(
     assert done.exit_code == 0, done.exception
     live = json.loads(done.stdout)
     assert live == told(bundle, *span)
+    begun = run("--brokers", broker.bootstrap, "--prefix", prefix, "--from", "1", "--json")
+    assert json.loads(begun.stdout)["from_ms"] == T0, "the topics begin there"
     assert live["figures"]["lending"]["batch_cpu"]["used_of_lent"] == 0.75
 
 

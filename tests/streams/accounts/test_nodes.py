@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agents.log import LAW_VERSION
 from schemas.records import (
@@ -17,8 +19,10 @@ from schemas.records import (
     Decider,
     EvictionReport,
     Inventory,
+    LedgerEntry,
     PodFact,
 )
+from streams.accounts.columns import NODE_WANTED
 from tests.streams.accounts.case import BOOT, HOUR_MS, MINUTE_MS, MINUTE_US, T0, Case, batch_pod
 from tests.streams.accounts.test_account import told
 
@@ -199,6 +203,42 @@ def test_windows_that_overlap_count_each_request_once(tmp_path: Path) -> None:
     assert (found["requests"], found["errors"]) == (600 + 100 * 713, 12 + 2 * 713)
     assert found["requests_per_s"] == pytest.approx(20)
     assert found["heard_hours"] == pytest.approx((3595 - 0) / 3600)
+
+
+@given(st.data())
+@settings(max_examples=20, deadline=None)
+def test_whatever_numbers_are_said_there_is_an_account(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Any integer in any place of a sample, a capacity, a ledger's line, a job, an SLI."""
+    number = st.integers(-(2**63), 2**63 - 1)
+    drawn = [data.draw(st.none() | number) for _ in range(12)]
+    amount = [data.draw(number) for _ in range(8)]
+    pod = batch_pod("a", cpu_limit_milli=amount[0])
+    case = lending(replace(pod, cpu_request_milli=amount[1]), minutes=1)
+    for i, names in enumerate((NODE_WANTED, NODE_WANTED[::-1])):
+        columns = dict(zip(names, drawn[6 * i :], strict=False))
+        case.sample("n1", (2 + i) * MINUTE_MS, columns, {"cpu_usage_us": [drawn[i]]}, 1)
+    said = LedgerEntry("n1", "yarn", amount[2], amount[3], mid_cpu_milli=amount[4])
+    case.say(1, "ledger", "n1/yarn", said)
+    case.capacity("n1", 1, 1, computed_memory_bytes=amount[5])
+    for retries in amount[6:]:
+        case.job(MINUTE_MS, "etl", "n1", "running", retries=retries, cpu_us=retries)
+        case.sli("n1", MINUTE_MS, amount[6], amount[7])
+    figures(case, tmp_path_factory.mktemp("any"))
+
+
+def test_a_damaged_part_is_named_and_the_rest_counts(tmp_path: Path) -> None:
+    path = lending(batch_pod("a")).bundle(tmp_path / "case.slack")
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"policies/0/") + 300] ^= 1
+    path.write_bytes(raw)
+    said = told(path)
+    assert said["stage"] is None
+    assert "policies/0/00000000000000000000.parquet is damaged" in said["lacks"][-1]
+    raw[raw.index(b"samples/0/") + 300] ^= 1
+    path.write_bytes(raw)
+    assert told(path)["lacks"][0].startswith("no samples: use, suppression")
 
 
 def test_without_a_policy_there_is_no_stage(tmp_path: Path) -> None:
