@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from schemas import codec
@@ -156,14 +158,18 @@ def of_report(past: Past, place: Place, report: EvictionReport) -> Line:
 
 
 def every(past: Past, samples: Folded) -> Iterator[Line]:
-    """An answer for each command, act of a node and word of the bridge; each in log order."""
+    """An answer for each command, act of a node and word of the bridge, by time."""
+    acts: list[tuple[int, Callable[[], Line]]] = []
     for place, command in past.commands.values():
-        yield of_command(past, place, command)
+        acts.append((command.cause.log_ms, partial(of_command, past, place, command)))
     for place, ack in past.acks:
         if is_local(ack):
-            yield of_act(past, place, ack, samples)
+            acts.append((place.log_ms, partial(of_act, past, place, ack, samples)))
     for place, report in past.reports:
-        yield of_report(past, place, report)
+        acts.append((place.log_ms, partial(of_report, past, place, report)))
+    acts.sort(key=itemgetter(0))
+    for _, line in acts:
+        yield line()
 
 
 def by_command(past: Past, command_id: str) -> list[Line]:

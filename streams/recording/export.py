@@ -1,7 +1,7 @@
 """The decoded tables as files that any tool opens: CSV, or JSON with one object a line.
 
-`slackwater report BUNDLE --csv DIR` and `--json DIR` call `export`. A list or a set of figures is
-JSON within its CSV field.
+`slackwater report BUNDLE --csv DIR` and `--json-lines DIR` call `export`. A list, or figures by
+name, are JSON within their CSV field.
 """
 
 from __future__ import annotations

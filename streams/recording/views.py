@@ -95,19 +95,19 @@ VIEWS = (
             arg_max(name, log_offset) as name, arg_max(workload, log_offset) as workload
           from pod_facts group by node, uid
         ), acked as (
-          select command_id, uid, arg_max(outcome, log_offset) as outcome
-          from (select command_id, log_offset, outcome, unnest(pods) as uid from acks)
-          where command_id <> '' group by command_id, uid
+          select command_id, arg_max(outcome, log_offset) as outcome,
+            arg_max(reason, log_offset) as reason
+          from acks where command_id <> '' and outcome <> 'duplicate' group by command_id
         ), api as (
-          select uid, command_id, arg_max(outcome, log_offset) as outcome from evictions
-           group by uid, command_id
+          select uid, command_id, arg_max(outcome, log_offset) as outcome
+          from evictions group by uid, command_id
         )
         select n.time, n.log_ms, n.node, n.uid, f.namespace, f.name, f.workload, n.decider,
-          n.reason, n.dry_run, a.outcome as node_said, e.outcome as api_said, n.id as command_id,
-          n.policy
+          n.reason, n.dry_run, a.outcome as node_said, a.reason as node_reason,
+          e.outcome as api_said, n.id as command_id, n.policy
         from named n
         left join facts f using (node, uid)
-        left join acked a on a.command_id = n.id and a.uid = n.uid
+        left join acked a on a.command_id = n.id
         left join api e on e.command_id = n.id and e.uid = n.uid
         """,
     ),

@@ -184,7 +184,13 @@ def test_the_command_line_tells_them_too(recorded: Told) -> None:
     assert done.exit_code == 0, done.output
     said = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(said) == len(recorded.lines)
-    last = said[-1]
+    times = [line["log_ms"] for line in said]
+    assert times == sorted(times)
+    moment = ["--at", str(times[-1] - 1_000), "--minutes", "1"]
+    done = slackwater(recorded.path, "--every", "--json", *moment)
+    told_then = [json.loads(line)["log_ms"] for line in done.stdout.splitlines()]
+    assert told_then
+    assert max(told_then) <= times[-1] - 1_000
     one = next(line for line in said if line["what"] == "command")
     done = slackwater(recorded.path, "--command", one["command_id"], "--json")
     assert json.loads(done.stdout)["decisions"] == [one]
@@ -192,9 +198,9 @@ def test_the_command_line_tells_them_too(recorded: Told) -> None:
     done = slackwater(recorded.path, "--cause", place, "--json")
     ids = [line["command_id"] for line in json.loads(done.stdout)["decisions"]]
     assert one["command_id"] in ids
-    done = slackwater(recorded.path, last["node"])
+    done = slackwater(recorded.path, one["node"])
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith(f"{last['node']} now: stage expand")
+    assert done.stdout.startswith(f"{one['node']} now: stage expand")
     assert "suppress: " in done.stdout
 
 

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from schemas import codec
-from schemas.records import Cause, Command
+from schemas.records import Ack, Cause, Command, Outcome
 from streams.recording import open_recording, sql_cli
 from streams.recording.export import export
 from streams.recording.recording import Recording
@@ -33,6 +33,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gone = Command("e1", "n0", "evict_memory", Cause(7, 0, 3, 0, "", 6), 0, "memory_full",
                    pods=("n0-best_effort-4",))  # fmt: skip
     broker.append("commands", 0, b"n0", codec.encode(gone))
+    said: tuple[tuple[Outcome, str], ...] = (("refused", "cool_down"), ("duplicate", ""))
+    for seq, (outcome, reason) in enumerate(said):
+        ack = Ack("n0", "ab" * 16, 900 + seq, 0, "evict_memory", outcome, "e1", reason=reason)
+        broker.append("acks", 0, b"n0", codec.encode(ack))
     broker.append("capacity", 0, b"n0", b"{")
     made.bundle_of(broker, partitions, path)
     return path
@@ -100,9 +104,11 @@ def test_use_is_the_rate_between_two_samples(database: Database, recording: Reco
 
 def test_evicted_pods_have_their_names(database: Database) -> None:
     rows = database.table("select * from evicted_pods where command_id = 'e1'").to_pylist()
-    assert [(r["uid"], r["name"], r["reason"]) for r in rows] == [
-        ("n0-best_effort-4", "n0-best_effort-4", "memory_full")
-    ]
+    (row,) = rows
+    assert (row["uid"], row["name"]) == ("n0-best_effort-4", "n0-best_effort-4")
+    assert (row["reason"], row["node_said"], row["node_reason"], row["api_said"]) == (
+        "memory_full", "refused", "cool_down", None,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
