@@ -34,7 +34,7 @@ class Living:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """CPU counters by uid at one moment."""
+    """CPU counters of best-effort pods by uid at one moment."""
 
     mono_us: int
     cpu_us: dict[str, int]
@@ -49,7 +49,7 @@ class Pods:
     living: dict[str, Living] = field(default_factory=dict)
     gone_ms: dict[str, int] = field(default_factory=dict)
     _places: dict[str, int] = field(default_factory=dict)
-    _mine: tuple[str, ...] = ()  # of the best-effort group
+    _mine: tuple[tuple[str, int], ...] = ()  # of the best-effort group, with their places
     _now: Readings | None = None
     _then: Readings | None = None
     _known: bool = False  # whether the newest sample is of the pod set that is known
@@ -66,7 +66,9 @@ class Pods:
         """What the node said of its pods before, or says now."""
         self.rev, self.facts = record.pods_rev, record.pods
         self._places = {pod.uid: place for place, pod in enumerate(record.pods)}
-        self._mine = tuple(pod.uid for pod in record.pods if is_best_effort(pod))
+        self._mine = tuple(
+            (pod.uid, place) for place, pod in enumerate(record.pods) if is_best_effort(pod)
+        )
 
     def admit(self, record: Inventory, log_ms: int) -> Inventory:
         """The inventory that the other policy's law admits in place of ``record``.
@@ -150,11 +152,15 @@ class Pods:
         self._deltas = {}
         if not self._known:
             return
-        read = samples.read_pods(sample, POD_CPU)
-        cpu = {uid: us for uid, us in zip(self._places, read, strict=True) if us is not None}
+        read, held = (samples.read_pods(sample, name) for name in (POD_CPU, POD_MEMORY))
+        cpu: dict[str, int] = {}
+        for uid, place in self._mine:
+            us, size = read[place], held[place]
+            if us is not None:
+                cpu[uid] = us
+            if size is not None:
+                self._memory[uid] = size
         before, self._now = self._now, Readings(sample.mono_us, cpu)
-        held = samples.read_pods(sample, POD_MEMORY)
-        self._memory |= {u: b for u, b in zip(self._places, held, strict=True) if b is not None}
         if before is None:
             self._then = self._now
             return
@@ -187,7 +193,7 @@ class Pods:
     def share_out(self, was_milli: int, would_milli: int, log_ms: int) -> None:
         """What the other best-effort pods used would have been so much instead; shift them so."""
         apart = self._apart(log_ms)
-        mine = [uid for uid in self._mine if uid in self._deltas and uid not in apart]
+        mine = [uid for uid, _ in self._mine if uid in self._deltas and uid not in apart]
         deltas = [self._deltas[uid] for uid in mine]
         total = sum(deltas) * would_milli // was_milli if was_milli else 0
         for uid, share, delta in zip(mine, split(total, deltas), deltas, strict=True):
@@ -206,16 +212,16 @@ class Pods:
         cpu: dict[int, int] = {}
         memory: dict[int, int] = {}
         for uid, raw in self._now.cpu_us.items():
-            place, living = self._places[uid], self.living.get(uid)
-            if not self.here(uid, log_ms):
-                before = raw - self._deltas.get(uid, 0) + self._shift_us.get(uid, 0)
+            place, living, shift = self._places[uid], self.living.get(uid), self._shift_us.get(uid)
+            if uid in self.gone_ms and not self.here(uid, log_ms):
+                before = raw - self._deltas.get(uid, 0) + (shift or 0)
                 last = before if living is None else living.cpu_us
                 cpu[place] = self._frozen_us.setdefault(uid, last)
                 memory[place] = 0
             elif living is not None:
                 cpu[place], memory[place] = living.cpu_us, living.memory_bytes
-            else:
-                cpu[place] = raw + self._shift_us.get(uid, 0)
+            elif shift is not None:
+                cpu[place] = raw + shift
         changed = samples.written(sample, node, {POD_CPU: cpu, POD_MEMORY: memory})
         if self._keep is None and not self._extra:
             return changed
@@ -228,6 +234,8 @@ class Pods:
 
     def _apart(self, log_ms: int) -> set[str]:
         """Recorded pods whose recorded use does not count."""
+        if not self.gone_ms and not self.living:
+            return set()
         gone = {uid for uid in self.gone_ms if not self.here(uid, log_ms)}
         return (gone | self.living.keys()) & self._places.keys()
 

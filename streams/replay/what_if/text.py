@@ -64,6 +64,7 @@ def told_together(answers: Sequence[WhatIf]) -> Iterator[str]:
     yield ""
     for name in SWEPT:
         yield f"{name}: {SCORES[name].says}; {SCORES[name].better} is better"
+    yield "What lies behind the time in diverges is the model's: docs/what-if.md."
 
 
 def _side(side: Side) -> str:

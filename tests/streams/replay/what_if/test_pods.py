@@ -16,6 +16,7 @@ from streams.replay.what_if.twin import Twin
 
 GIB = 1 << 30
 SECOND_US = 1_000_000
+IN_FORCE = 4_000
 ONLINE = PodFact("online", "online", qos="LS", priority_class="prod", cpu_request_milli=4_000)
 
 
@@ -36,7 +37,7 @@ def sample(
     said = NodeSample(
         "n", "0" * 32, "1" * 32, seq, seq * SECOND_US, 0, 1_000, rev, len(cpu_us),
         {
-            "cpu_busy_us": busy_us, "be_cpu_usage_us": used_us, "be_cpu_quota_milli": 4_000,
+            "cpu_busy_us": busy_us, "be_cpu_usage_us": used_us, "be_cpu_quota_milli": IN_FORCE,
             "memory_available_bytes": 32 * GIB, "be_memory_used_bytes": 2 * GIB,
         },
         {POD_CPU: cpu_us, POD_MEMORY: [GIB] * len(cpu_us)},
@@ -48,7 +49,7 @@ def sample(
 def test_a_sample_is_read_and_written_word_by_word(cpu_us: list[int | None]) -> None:
     one = sample(1, 7, cpu_us, 100, 50)
     assert samples.read_pods(one, POD_CPU) == cpu_us
-    assert samples.read(one) == (100, 50, None, 4_000, 32 * GIB, 2 * GIB)
+    assert samples.read(one) == (100, 50, None, IN_FORCE, 32 * GIB, 2 * GIB)
     there = {place: value + 1 for place, value in enumerate(cpu_us) if value is not None}
     other = samples.written(one, {BUSY: 1_000}, {POD_CPU: there})
     assert samples.read(other)[BUSY] == 1_000
@@ -129,3 +130,40 @@ def test_who_does_not_fit_the_offer_is_turned_away_where_schedulers_go_by_it() -
     assert not pods.turn_away(came, offer, offer, 5)
     assert pods.turn_away(came, offer, less, 5)
     assert pods.gone_ms == {"b": 5}, "c asks for no memory and fits"
+
+
+MS = st.integers(0, 4_000)
+
+
+@given(
+    st.lists(st.tuples(MS, MS, MS), min_size=2, max_size=12),
+    st.integers(-1, 12_000),
+)
+def test_counters_only_grow_keep_the_bound_and_add_up(
+    steps: list[tuple[int, int, int]], bound_milli: int
+) -> None:
+    """Milliseconds of CPU in each second of two best-effort pods and an online one."""
+    twin, bound = Twin("n"), None if bound_milli < 0 else Bound(bound_milli)
+    twin.admit(inventory(1, ONLINE, batch("a"), batch("b")), None, 0)
+    twin.touched = True
+    online = a = b = 0
+    before: tuple[int, ...] = ()
+    for seq, (of_a, of_b, of_online) in enumerate(steps, 1):
+        a, b, online = a + of_a * 1_000, b + of_b * 1_000, online + of_online * 1_000
+        one = sample(seq, 1, [online, a, b], online + a + b, a + b)
+        values, interval = twin.look(one, None)
+        changed, seen = twin.would(one, values, interval, bound, seq * 1_000, same=False)
+        busy, group, *_ = samples.read(changed)
+        said_online, *pods = samples.read_pods(changed, POD_CPU)
+        assert busy is not None
+        assert group is not None
+        assert said_online == online, "online work uses what it used"
+        assert busy - group == online, "and so does all else"
+        now = (busy, group, *(us or 0 for us in pods))
+        if seen is not None:
+            assert all(new >= old for new, old in zip(now, before, strict=True))
+            used_us = group - before[1]
+            if bound_milli not in (-1, IN_FORCE):  # that one was in force, so it is as it was
+                assert used_us <= bound_milli * 1_000
+            assert abs(sum(now[2:]) - sum(before[2:]) - used_us) <= 1_000, "pods add up"
+        before = now
