@@ -46,6 +46,7 @@ lint: venv
 	@echo "== import contracts" && $(BIN)/lint-imports --no-cache --no-logo
 
 test: setup lint
+	@.ci/setup browser
 ifeq ($(TESTS),tests)
 	@code=0; echo "== pytest, rules without a machine: on all cores"; \
 	$(BIN)/python -m pytest --numprocesses=logical --dist=worksteal --durations=5 $(PURE) $(ARGS) || code=$$?; \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ import msgspec
 
 from streams.explain import clock
 from streams.recording.manifest import BadRecording
+from streams.replay.run import Wanted, opened
+from streams.replay.what_if.command import choices_of
 from streams.replay.what_if.result import FORMAT, Figures, WhatIf
+from streams.replay.what_if.run import Asked, answer
 from streams.report.model import Finding
 
 CORE_HOUR_MS = 3_600_000
@@ -34,22 +38,35 @@ def read(path: Path) -> WhatIf:
     return found
 
 
-def told(answer: WhatIf) -> Told:
+def run(path: Path, policy: str, jobs: int = 0) -> WhatIf:
+    """Both policies over the recording; ``policy``: a file, or version:N of the recording;
+    ``jobs``: processes, 0: one a core. Raises BadRecording, CannotReplay, BadPolicy.
+    """
+    wanted = Wanted(path=path)
+    with opened(wanted) as source:
+        choices = choices_of(source, [policy], [])
+    return answer(
+        Asked(wanted, tuple(choices)), jobs or os.cpu_count() or 1, lambda _over, _of: None
+    )[0]
+
+
+def told(found: WhatIf) -> Told:
     """Its figures for the page, and its sentence for the findings."""
-    return msgspec.to_builtins(answer), [_finding(answer)]
+    return msgspec.to_builtins(found), [_finding(found)]
 
 
-def _finding(answer: WhatIf) -> Finding:
-    changes = ", ".join(f"{key} {change}" for key, change in answer.other.changes.items())
-    name = answer.other.source + (f" ({changes})" if changes else "")
-    if answer.mark is None:
+def _finding(found: WhatIf) -> Finding:
+    changes = ", ".join(f"{key} {change}" for key, change in found.other.changes.items())
+    source = found.other.source.replace("version:", "policy version ")
+    name = source + (f" ({changes})" if changes else "")
+    if found.mark is None:
         return Finding("what_if", f"{name} would have decided the same.")
-    was, would = answer.whole.was, answer.whole.would
+    was, would = found.whole.was, found.whole.would
     return Finding(
         "what_if",
-        f"With {name} instead: {_figures(was, would)}; from {clock(answer.mark.log_ms)[11:]} on "
+        f"With {name} instead: {_figures(was, would)}; from {clock(found.mark.log_ms)[11:]} on "
         "this is a model's word, with the limits that it states.",
-        from_ms=answer.mark.log_ms,
+        from_ms=found.mark.log_ms,
     )
 
 
@@ -58,8 +75,8 @@ def _figures(was: Figures, would: Figures) -> str:
     hours = (each.best_effort_core_ms / CORE_HOUR_MS for each in (was, would))
     rows = (
         ("reports of services beyond their objective", was.slo_misses, would.slo_misses),
-        ("pods evicted", was.evicted_pods, would.evicted_pods),
-        ("node-seconds above the threshold", was.above_recorded_ms // 1000,
+        ("pods told to leave", was.evicted_pods, would.evicted_pods),
+        ("node-seconds above the recorded threshold", was.above_recorded_ms // 1000,
          would.above_recorded_ms // 1000),
     )  # fmt: skip
     parts = [f"{after} {name} instead of {before}" for name, before, after in rows]

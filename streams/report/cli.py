@@ -12,9 +12,11 @@ from pathlib import Path
 import msgspec
 import typer
 
+from schemas.errors import BadPolicy
 from streams.recording import BadRecording, Recording, open_recording
 from streams.recording.export import export
 from streams.recording.sql_cli import ask
+from streams.replay.source import CannotReplay
 from streams.report import beside
 from streams.report.build import NODES, Wish, build
 from streams.report.model import Report
@@ -34,12 +36,16 @@ def report(
     ),
     node: list[str] = typer.Option([], "--node", help="Show this node closely; may be repeated."),
     nodes: int = typer.Option(
-        NODES, "--nodes", min=0, max=MOST_NODES,
+        NODES, "--nodes", min=1, max=MOST_NODES,
         help="Nodes to show closely in all, the most concerned first.",
+    ),
+    policy: str = typer.Option(
+        "", "--policy",
+        help="Show what another policy would have done: a file, or version:N of the recording.",
     ),
     what_if: Path | None = typer.Option(
         None, "--what-if",
-        help="Show what another policy would have done: the file of replay --policy --json.",
+        help="The same, as replay --policy --json wrote it.",
     ),
     csv: Path | None = typer.Option(
         None, "--csv", metavar="DIR", help="Every table as DIR/NAME.csv, instead of a page."
@@ -67,18 +73,20 @@ def report(
                 _tables(recording, csv, json_lines)
             else:
                 wish = Wish(path.name, tuple(node), nodes)
-                made = build(recording, wish, _beside(what_if))
+                made = build(recording, wish, _beside(path, policy, what_if))
                 _write(made, out or Path(f"{path.stem}.html"), as_json=as_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (BadRecording, OSError) as error:
+    except (BadRecording, CannotReplay, BadPolicy, OSError) as error:
         typer.echo(f"slackwater: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(2) from None
 
 
-def _beside(answer: Path | None) -> beside.Told | None:
+def _beside(path: Path, policy: str, answer: Path | None) -> beside.Told | None:
     """What another policy would have done, where it is named."""
-    return None if answer is None else beside.told(beside.read(answer))
+    if answer is not None:
+        return beside.told(beside.read(answer))
+    return beside.told(beside.run(path, policy)) if policy else None
 
 
 def _tables(recording: Recording, csv: Path | None, json_lines: Path | None) -> None:

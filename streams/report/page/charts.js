@@ -24,7 +24,7 @@ const pan = (share) => {
 };
 
 // Policies as lines, and times beyond an objective as a shade, behind the curves.
-function backdrop(beyond, labels) {
+function backdrop(beyond, labels, modelled) {
   return {
     hooks: {
       drawClear: (u) => {
@@ -33,6 +33,11 @@ function backdrop(beyond, labels) {
         ctx.beginPath();
         ctx.rect(left, top, width, height);
         ctx.clip();
+        if (modelled) {
+          const from = u.valToPos(modelled, "x", true);
+          ctx.fillStyle = colour("accent-soft");
+          ctx.fillRect(from, top, left + width - from, height);
+        }
         ctx.fillStyle = colour("bad-soft");
         for (const [from, to] of beyond) {
           const a = u.valToPos(from, "x", true), b = u.valToPos(to, "x", true);
@@ -80,7 +85,7 @@ function spansBeyond(times, p99, errors) {
 }
 
 // curves: {label, values, colour, fill, width, dash, step, scale, digits, stackOn, hide}
-function draw(key, holder, title, times, curves, { beyond = [], labels = false, height = 170, axes = {} } = {}) {
+function draw(key, holder, title, times, curves, { beyond = [], labels = false, height = 170, modelled = null } = {}) {
   plots.get(key)?.plot.destroy();
   holder.replaceChildren(el("h3", { text: title }));
   holder.setAttribute("role", "group");
@@ -106,16 +111,16 @@ function draw(key, holder, title, times, curves, { beyond = [], labels = false, 
     width: Math.max(holder.clientWidth, 320), height,
     tzDate: (at) => uPlot.tzDate(new Date(at * 1e3), "Etc/UTC"),
     cursor: { sync: { key: "time", setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
-    legend: { live: true },
+    legend: { live: true, markers: { width: 0, fill: (u, i) => u.series[i].stroke(u, i) } },
     scales: { x: { time: true, min: view.min, max: view.max }, y: { range: from0 }, ...(right ? { z: { range: from0 } } : {}) },
     axes: [
-      { ...axis, size: 26, values: (u, all) => all.map((at) => clock(at)) , space: 90 },
-      { ...axis, size: 54, space: 34, ...axes.y },
-      ...(right ? [{ ...axis, scale: "z", side: 1, size: 54, grid: { show: false }, ...axes.z }] : []),
+      { ...axis, size: 26, values: (u, all) => all.map((at) => clock(at)), space: 90 },
+      { ...axis, size: 54, space: 34 },
+      ...(right ? [{ ...axis, scale: "z", side: 1, size: 54, grid: { show: false } }] : []),
     ],
     series: [{ label: "time", value: (u, at) => (at === null ? "" : clock(at)) }, ...series],
     bands,
-    plugins: [backdrop(beyond, labels)],
+    plugins: [backdrop(beyond, labels, modelled)],
     hooks: {
       setSelect: [(u) => {
         if (u.select.width < 4) return;

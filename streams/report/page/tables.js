@@ -11,18 +11,19 @@ function table(holder, columns, rows, { sort = 0, down = true, filter = false, o
       fill();
     } } })));
   function cell(column, i, row) {
-    const value = column.get(row), made = el("td", { class: column.number ? "number" : "" });
+    const value = column.get(row), long = !column.number && String(value ?? "").length > 40;
+    const made = el("td", { class: column.number ? "number" : long ? "long" : "" });
     if (column.meter && value > 0) {
       const meter = el("span", { class: "meter" });
       meter.style.width = `${Math.max((60 * value) / most[i], 2)}px`;
       made.append(meter);
     }
-    made.append(column.show ? column.show(value, row) : column.number ? number(value) : String(value ?? ""));
+    made.append(column.show ? column.show(value, row) : column.number ? number(value, column.digits ?? 2) : String(value ?? ""));
     return made;
   }
   function fill() {
-    const column = columns[state.by], way = state.down ? -1 : 1;
-    const key = (row) => column.get(row) ?? (column.number ? -Infinity : "");
+    const column = columns[state.by], way = state.down ? -1 : 1; // no column: the order in which they come
+    const key = (row) => column?.get(row) ?? (column?.number ? -Infinity : "");
     const wanted = rows.filter((row) => !state.word || columns.some((each) => String(each.get(row) ?? "").toLowerCase().includes(state.word)));
     wanted.sort((a, b) => way * (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0));
     heads.forEach((head, i) => head.setAttribute("aria-sort", i !== state.by ? "none" : state.down ? "descending" : "ascending"));

@@ -1,11 +1,15 @@
 // What was beside what the other policy would have made of it: figures, curves, stated limits.
 const FIGURE_NAMES = {
-  commands: ["commands", 1, ""], evicted_pods: ["pods evicted", 1, ""], evictions: ["pods evicted", 1, ""],
+  commands: ["commands", 1, ""], evictions: ["pods evicted by command", 1, "less"],
   batch_cpu_core_ms: ["batch CPU offered, core-hours", 3.6e6, "more"], mid_cpu_core_ms: ["mid CPU offered, core-hours", 3.6e6, "more"],
   best_effort_core_ms: ["best-effort CPU used, core-hours", 3.6e6, "more"], withheld_core_ms: ["best-effort CPU withheld, core-hours", 3.6e6, ""],
   above_recorded_ms: ["above the recorded threshold, node-seconds", 1e3, "less"], above_other_ms: ["above the other threshold, node-seconds", 1e3, "less"],
   ill_ms: ["online pods ill, node-seconds", 1e3, "less"], slo_misses: ["reports beyond an objective", 1, "less"],
 };
+const WHAT_IF_CURVES = [
+  { key: "best_effort_milli", title: "Best-effort CPU used, all nodes, cores", unit: 1000 },
+  { key: "batch_cpu_milli", title: "CPU offered to batch, all nodes, cores", unit: 1000 },
+];
 const sum = (value) => (typeof value === "number" ? value : Object.values(value ?? {}).reduce((all, each) => all + sum(each), 0));
 
 function whatIf() {
@@ -26,18 +30,18 @@ function whatIf() {
   const mark = w.mark ? `From ${clock(w.mark.log_ms / 1000)} on (node ${w.mark.node}: ${w.mark.was} → ${w.mark.would}) it leaves what was recorded; before it everything is fact, after it a model's.`
     : "Both policies say the same of this recording.";
   section.querySelector(".body").replaceChildren(
-    el("p", { text: `The recorded policy beside ${w.other.source}${changes ? `: ${changes}` : ""}.` }),
+    el("p", { text: `The recorded policy beside ${w.other.source.replace("version:", "version ")}${changes ? `: ${changes}` : ""}.` }),
     el("p", { class: "quiet", text: mark }), el("div", { class: "sides" }, left, right),
     el("ul", { class: "limits" }, ...(w.limits ?? []).map((each) => el("li", { text: each }))));
   table(left, [
-    text("all nodes", (row) => row.name), figure("was", (row) => row.was), figure("would", (row) => row.would),
+    text("all nodes", (row) => row.name), figure("was", (row) => row.was, { digits: 1 }), figure("would", (row) => row.would, { digits: 1 }),
     figure("difference", (row) => row.difference, { show: verdict }),
-  ], rows, { sort: -1, label: "what if" });
+  ], rows, { sort: null, label: "what if" });
   drawWhatIf();
 }
 
 function drawWhatIf() {
-  const line = R.what_if?.timelines?.find((each) => each.kind === "whole");
+  const w = R.what_if, line = w?.timelines?.find((each) => each.kind === "whole");
   if (!line) return;
   const box = byId("what-if").querySelector(".plots");
   const keys = WHAT_IF_CURVES.filter(({ key }) => line.was[key] && line.would[key]);
@@ -46,7 +50,6 @@ function drawWhatIf() {
   const times = Array.from({ length: count }, (_, i) => (line.start_ms + i * line.step_ms) / 1000);
   keys.forEach(({ key, title, unit }, i) => draw(`what-if-${key}`, box.children[i], title, times, [
     { label: "was", values: line.was[key].map((value) => (value === null ? null : value / unit)), colour: "bad" },
-    { label: "would", values: line.would[key].map((value) => (value === null ? null : value / unit)), colour: "good" },
-  ], { labels: i === 0, height: 140 }));
+    { label: "would (shaded: modelled)", values: line.would[key].map((value) => (value === null ? null : value / unit)), colour: "good", fill: true },
+  ], { labels: i === 0, height: 150, modelled: w.mark ? w.mark.log_ms / 1000 : null }));
 }
-const WHAT_IF_CURVES = [];

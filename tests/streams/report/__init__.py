@@ -1,0 +1,1 @@
+"""Tests of `slackwater report`: its figures, its words, and the page in a real browser."""
