@@ -51,6 +51,7 @@ function backdrop(beyond, labels, modelled) {
         ctx.strokeStyle = ctx.fillStyle = colour("accent");
         ctx.lineWidth = ratio;
         ctx.setLineDash([4 * ratio, 3 * ratio]);
+        ctx.textAlign = "left";
         ctx.font = `${11 * ratio}px system-ui, sans-serif`;
         for (const each of R.policies) {
           const x = Math.round(u.valToPos(each.log_ms / 1000, "x", true));

@@ -78,8 +78,10 @@ function openMark(i, keepFocus) {
   fact("cause", mark.cause);
   fact("command", mark.command);
   const figures = el("dl");
-  for (const [name, value] of Object.entries(mark.terms ?? {})) {
-    figures.append(el("dt", { text: name.replace(/_(milli|bytes)$/, "").replaceAll("_", " ") }), el("dd", { text: amount(mark.lane, name, value) }));
+  const spoken = (name) => name.replace(/_(milli|bytes)$/, "").replaceAll("_", " ");
+  const terms = Object.entries(mark.terms ?? {}), nothing = terms.filter(([, value]) => !value).map(([name]) => spoken(name));
+  for (const [name, value] of terms) {
+    if (value) figures.append(el("dt", { text: spoken(name) }), el("dd", { text: amount(mark.lane, name, value) }));
   }
   const rule = R.rules[mark.lane];
   panel.replaceChildren(
@@ -89,7 +91,8 @@ function openMark(i, keepFocus) {
     el("p", { class: "said", text: mark.text }),
     facts,
     ...(rule ? [el("h3", { text: "Rule" }), el("p", { class: "quiet", text: rule })] : []),
-    ...(figures.childElementCount ? [el("h3", { text: "Figures" }), figures] : []),
+    ...(terms.length ? [el("h3", { text: "Figures" }), figures] : []),
+    ...(nothing.length ? [el("p", { class: "quiet", text: `0: ${nothing.join(", ")}` })] : []),
     el("div", { class: "steps" },
       el("button", { type: "button", text: "← Before", on: { click: () => stepMark(-1) } }),
       el("button", { type: "button", text: "Next →", on: { click: () => stepMark(1) } })),

@@ -172,14 +172,14 @@ class Browser:
         await self.settle()
 
     async def picture(self, *, whole: bool = False) -> bytes:
-        """A PNG of the window; or of the whole page, at a bit more than half its size."""
+        """A PNG of the window; or of the whole page, at less than half its size."""
         if not whole:
             found = await self.call("Page.captureScreenshot", format="png")
             return base64.b64decode(found["data"])
         width, height = await self.js("[innerWidth, document.documentElement.scrollHeight]")
         await self.size(int(width), int(height))
         await self.settle()
-        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 0.55}
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 0.42}
         found = await self.call("Page.captureScreenshot", format="png", clip=clip)
         return base64.b64decode(found["data"])
 
