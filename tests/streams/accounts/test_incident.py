@@ -7,11 +7,18 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
+import typer
+from typer.testing import CliRunner
 
 from streams.recording import Recording, open_recording
+from streams.recording.cut_cli import cut_command
 from tests.streams.accounts.test_account import told
 
 BUNDLE = Path(__file__).parents[2] / "fixtures" / "recordings" / "incident.slack"
+
+
+CUT = typer.Typer()
+CUT.command()(cut_command)
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +81,18 @@ def test_an_account_of_two_halves_is_the_whole(said: dict[str, Any], cut_s: int)
     ):  # fmt: skip
         parts = [_at(half["figures"], path) for half in halves]
         assert sum(parts) == pytest.approx(_at(whole, path), rel=0.005), path
+
+
+def test_hidden_names_change_no_figure(said: dict[str, Any], tmp_path: Path) -> None:
+    span = (str(said["from_ms"] + 100_000), str(said["to_ms"]))
+    figures = []
+    for name, more in (("open", ()), ("hidden", ("--pseudonymise",))):
+        path = tmp_path / f"{name}.slack"
+        cut = [str(BUNDLE), "--from", span[0], "--to", span[1], *more, "-o", str(path)]
+        done = CliRunner().invoke(CUT, cut)
+        assert done.exit_code == 0, (done.output, done.exception)
+        figures.append(told(path)["figures"])
+    assert figures[0] == figures[1]
 
 
 def _at(figures: Any, path: str) -> float:
