@@ -9,13 +9,15 @@ by any scheduler's own rules. A merge patch of these keys leaves every other as 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from lightkube.models.core_v1 import Node
 
 from scheduler_bridge.kube.quantities import from_whole, whole
 from scheduler_bridge.reconcile import Amount, Observed, Patch
+
+if TYPE_CHECKING:  # the sink that only records needs no client
+    from lightkube.models.core_v1 import Node
 
 ANNOTATION = "slackwater.io/capacity"
 LABEL = "slackwater.io/new-work"

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 
 import orjson
 
+from scheduler_bridge.kube.node_status import body
 from scheduler_bridge.reconcile import Amount, Observed, Patch
 from scheduler_bridge.settings import MID_CPU_NAME, MID_MEMORY_NAME
 
@@ -89,17 +90,12 @@ class DryRun:
 
     def describe(self, patch: Patch) -> dict[str, Any]:
         """The line of a patch: the merge patch of a node's status, and where it comes from."""
-        amounts = dict(zip(self._names, map(str, patch.amount.each()), strict=True))
-        offered = dict(zip(self._names, map(str, patch.offered.each()), strict=True))
         previous = patch.previous
         return {
             "v": FORMAT,
             "dry_run": True,
             "node": patch.node,
-            "patch": {
-                "metadata": {"annotations": {"slackwater/new-work": str(patch.new_work).lower()}},
-                "status": {"capacity": amounts, "allocatable": offered},
-            },
+            "patch": body(patch, self._names),
             "why": patch.why,
             "reason": patch.reason,
             **dict(zip(AMOUNTS, patch.amount.each(), strict=True)),

@@ -9,9 +9,12 @@ from pathlib import Path
 import orjson
 import pytest
 
+from scheduler_bridge.kube.node_status import body
 from scheduler_bridge.reconcile import Amount, Desired, Patch, Rules, reconcile
-from scheduler_bridge.settings import CPU_NAME, MEMORY_NAME
+from scheduler_bridge.settings import CPU_NAME, MEMORY_NAME, MID_CPU_NAME, MID_MEMORY_NAME
 from scheduler_bridge.sinks.dry_run import DryRun, RecordInUse
+
+NAMES = (CPU_NAME, MEMORY_NAME, MID_CPU_NAME, MID_MEMORY_NAME)
 
 
 def sink(path: Path, said: list[str] | None = None, max_bytes: int = 1 << 20) -> DryRun:
@@ -40,6 +43,7 @@ async def test_a_line_is_the_merge_patch_of_our_keys_only(tmp_path: Path) -> Non
         "kubernetes.io/mid-memory": "0",
     }
     assert line["patch"]["status"]["capacity"] == line["patch"]["status"]["allocatable"]
+    assert line["patch"] == body(patch("n1", 1500), NAMES), "what the sink of a cluster would send"
     assert said == [
         (
             "would patch n1: kubernetes.io/batch-cpu none -> 1500m, "
