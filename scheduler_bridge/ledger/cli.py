@@ -1,12 +1,13 @@
 """`slackwater ledger`: who holds and may hold what, by the logs as they stand now.
 
-The entry point `ledger` of `slackwater.commands`. Reads, and writes nothing.
+The entry point `ledger` of `slackwater.commands`. Only `forget` writes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from typing import Annotated, Any
 
 import orjson
@@ -16,45 +17,85 @@ from rich.table import Table
 
 from scheduler_bridge.ledger.amounts import NOTHING, less
 from scheduler_bridge.ledger.book import Held, NodeBook, figures
+from scheduler_bridge.ledger.forget import keys, still_held
+from scheduler_bridge.ledger.log import LedgerLog
 from scheduler_bridge.life import mono_ms
 from scheduler_bridge.reconcile import Amount
 from scheduler_bridge.source import Source
 from scheduler_bridge.view import View
 from schemas import codec
 from schemas.errors import BadRecord
+from schemas.ledger import check_scheduler
 from schemas.names import check_brokers
 
 app = typer.Typer(help="Show what is lent to whom.", add_completion=False)
 CONNECT_S = 10.0
 POLL_MS = 200
+WIDE = 200
+"""Characters of a line that no terminal bounds: names are not cut for whoever reads a pipe."""
 CLASSES = {"batch": ("cpu_milli", "memory_bytes"), "mid": ("mid_cpu_milli", "mid_memory_bytes")}
+
+
+Brokers = Annotated[
+    str, typer.Option(envvar="SLACKWATER_BROKERS", help="Kafka, host:port[,host:port].")
+]
+Prefix = Annotated[
+    str, typer.Option(envvar="SLACKWATER_PREFIX", help="What topic names begin with.")
+]
 
 
 @app.callback(invoke_without_command=True)
 def show(
-    brokers: Annotated[
-        str, typer.Option(envvar="SLACKWATER_BROKERS", help="Kafka, host:port[,host:port].")
-    ] = "127.0.0.1:9092",
-    prefix: Annotated[
-        str, typer.Option(envvar="SLACKWATER_PREFIX", help="What topic names begin with.")
-    ] = "slackwater.",
+    asked: typer.Context,
+    brokers: Brokers = "127.0.0.1:9092",
+    prefix: Prefix = "slackwater.",
     node: Annotated[str | None, typer.Option(help="This node only.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line a row.")] = False,
 ) -> None:
     """Show node, scheduler, class, what is held, releasing and granted, and what is left."""
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    try:
-        view = asyncio.run(_read(check_brokers(brokers), prefix))
-    except (ValueError, TimeoutError) as error:
-        said = str(error) or f"no topics of {prefix!r} within {CONNECT_S:.0f} s at {brokers}"
-        typer.echo(f"ledger: {said}; see --brokers and --prefix", err=True)
-        raise typer.Exit(2) from None
+    if asked.invoked_subcommand is not None:
+        return
+    view = _view(brokers, prefix)
+    _check_node(view, node)
     lines = rows(view, view.now_ms(mono_ms()), node)
     if as_json:
         for line in lines:
             typer.echo(orjson.dumps(line).decode())
     else:
         _print(lines)
+
+
+@app.command()
+def forget(
+    scheduler: Annotated[str, typer.Argument(help="Its name in the ledger, such as hadoop-yarn.")],
+    brokers: Brokers = "127.0.0.1:9092",
+    prefix: Prefix = "slackwater.",
+    node: Annotated[str | None, typer.Option(help="On this node only.")] = None,
+    held: Annotated[bool, typer.Option("--held", help="Even where it holds something.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="What was ended, as JSON.")] = False,
+) -> None:
+    """End all that stands for a scheduler that borrows no more; after its last bridge has ended."""
+    try:
+        check_scheduler(scheduler)
+    except ValueError as error:
+        typer.echo(f"ledger: {error}", err=True)
+        raise typer.Exit(2) from None
+    view = _view(brokers, prefix)
+    _check_node(view, node)
+    running = still_held(view.book, scheduler, node)
+    if running and not held:
+        typer.echo(
+            f"ledger: {scheduler} holds something on {', '.join(running)[:200]}: end its work "
+            "first, or say --held if none runs any more",
+            err=True,
+        )
+        raise typer.Exit(1)
+    ended = list(keys(view.book, scheduler, node))
+    asyncio.run(_end(brokers, prefix, ended))
+    if as_json:
+        typer.echo(orjson.dumps({"ended": [key.decode() for key in ended]}).decode())
+    else:
+        typer.echo(f"ledger: {len(ended)} records of {scheduler} ended")
 
 
 def rows(view: View, now_ms: int, only: str | None = None) -> list[dict[str, Any]]:
@@ -104,7 +145,36 @@ def _print(lines: list[dict[str, Any]]) -> None:
                 for name in ("allocated", "releasing", "granted", "remainder")
             ),
         )  # fmt: skip
-    Console(soft_wrap=True).print(table)
+    width = None if sys.stdout.isatty() else WIDE
+    Console(soft_wrap=True, width=width).print(table)
+
+
+def _view(brokers: str, prefix: str) -> View:
+    """What the logs say now; without them it says so and ends with 2."""
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    try:
+        return asyncio.run(_read(check_brokers(brokers), prefix))
+    except (ValueError, TimeoutError) as error:
+        said = str(error) or f"no topics of {prefix!r} within {CONNECT_S:.0f} s at {brokers}"
+        typer.echo(f"ledger: {said}; see --brokers and --prefix", err=True)
+        raise typer.Exit(2) from None
+
+
+def _check_node(view: View, node: str | None) -> None:
+    known = sorted(view.desired.keys() | view.book.nodes.keys())
+    if node is not None and node not in known:
+        some = f"such as {', '.join(known[:3])}" if known else "none"
+        typer.echo(f"ledger: nothing is known of node {node!r}; known: {some}", err=True)
+        raise typer.Exit(1)
+
+
+async def _end(brokers: str, prefix: str, ended: list[bytes]) -> None:
+    log = LedgerLog(brokers, prefix)
+    await log.start()
+    try:
+        await log.write([(key, None) for key in ended])
+    finally:
+        await log.stop()
 
 
 async def _read(brokers: str, prefix: str) -> View:

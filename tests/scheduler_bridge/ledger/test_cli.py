@@ -7,9 +7,10 @@ from typing import Any
 
 import orjson
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from scheduler_bridge.ledger.cli import app, rows
+from scheduler_bridge.ledger.log import LedgerLog
 from scheduler_bridge.ledger.setup import LedgerSettings, settings_of
 from scheduler_bridge.reconcile import Amount
 from scheduler_bridge.view import View
@@ -56,6 +57,56 @@ def test_it_is_shown_from_a_real_topic(broker: DevBroker, prefix: str) -> None:
     lines = [orjson.loads(line) for line in said.output.splitlines()]
     assert [(one["node"], one["remainder_cpu_milli"]) for one in lines] == [("n1", 8000)]
     assert "8000m" in CliRunner().invoke(app, asked).output
+
+
+def test_r9_what_stands_for_a_system_that_is_gone_is_ended_by_a_word(
+    broker: DevBroker, prefix: str
+) -> None:
+    """Its bridge was started again without it, and takes nothing of it back."""
+    share = ledger.grant_key("n1", "hadoop-yarn", "share")
+    granted = LedgerGrant("n1", "hadoop-yarn", "share", True, "", 1, 0, cpu_milli=6000)
+    work = LedgerEntry("n2", "hadoop-yarn", 1000, GIB)
+
+    async def fill() -> None:
+        await make_topics(broker.bootstrap, prefix)
+        async with Topics(broker.bootstrap, prefix) as topics:
+            for node in ("n1", "n2"):
+                await topics.capacity(node, Amount(8000, 8 * GIB))
+        log = LedgerLog(broker.bootstrap, prefix)
+        await log.start()
+        try:
+            await log.write([(share, granted), (ledger.entry_key("n2", "hadoop-yarn"), work)])
+        finally:
+            await log.stop()
+
+    asyncio.run(fill())
+    where = ["--brokers", broker.bootstrap, "--prefix", prefix]
+
+    def left() -> dict[str, int]:
+        said = CliRunner().invoke(app, [*where, "--json"])
+        lines = [orjson.loads(line) for line in said.output.splitlines()]
+        return {line["node"]: line["remainder_cpu_milli"] for line in lines}
+
+    def forget(*words: str) -> Result:
+        return CliRunner().invoke(app, ["forget", "hadoop-yarn", *where, *words])
+
+    assert left() == {"n1": 2000, "n2": 7000}
+    refused = forget()
+    assert (refused.exit_code, "holds something on n2" in refused.output) == (1, True)
+    assert left() == {"n1": 2000, "n2": 7000}
+    one = forget("--node", "n1", "--json")
+    assert orjson.loads(one.output) == {"ended": [share.decode()]}
+    assert left() == {"n1": 8000, "n2": 7000}
+    assert forget("--held").exit_code == 0
+    assert left() == {"n1": 8000, "n2": 8000}
+    odd = CliRunner().invoke(app, [*where, "--node", "nosuch"])
+    assert (
+        odd.exit_code,
+        "nothing is known of node 'nosuch'; known: such as n1" in odd.output,
+    ) == (
+        1,
+        True,
+    )
 
 
 def test_a_wrong_address_says_what_to_do() -> None:
