@@ -44,6 +44,7 @@ class Bridge:
         self.keeper: Keeper | None = None
         self.parts: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {}
         """More tasks that live as long as the loop, by name."""
+        self._strangers: frozenset[str] = frozenset()
         self._stop = asyncio.Event()
         self._turned_s = time.monotonic()
 
@@ -124,6 +125,7 @@ class Bridge:
         lent = self.view.lent if keeper is None else keeper.lent(name)
         if known is not None:
             desired = {node: one for node, one in desired.items() if node in known}
+            self._tell_of_strangers(frozenset(self.view.desired.keys() - desired.keys()))
         self.metrics.set("nodes_unknown", len(self.view.desired) - len(desired))
         return reconcile(
             desired,
@@ -132,6 +134,16 @@ class Bridge:
             self.view.now_ms(mono_ms()),
             self.settings.rules,
         )
+
+    def _tell_of_strangers(self, names: frozenset[str]) -> None:
+        """Nodes that report and that the sink's system does not know: once, as they come."""
+        here = frozenset(name for name in names if not self.view.desired[name].removed)
+        if here - self._strangers:
+            log.warning(
+                "%d of %d nodes have capacity and are none of this cluster's, so nothing is told "
+                "of them: %s", len(here), len(self.view.desired), ", ".join(sorted(here))[:300],
+            )  # fmt: skip
+        self._strangers = here
 
     def _show(self) -> None:
         shown = self.sink.observed.values()

@@ -125,7 +125,9 @@ def connect(
 ) -> Kube:
     """Without a kubeconfig: in-cluster. Raises ValueError for what cannot work; asks nobody yet."""
     try:
-        return Kube(_config(kubeconfig, context), timeout_s)
+        config = _config(kubeconfig, context)
+        _check_files(config)
+        return Kube(config, timeout_s)
     except (ConfigError, KeyError, TypeError, AttributeError, msgspec.MsgspecError) as error:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "in-cluster account"
         raise ValueError(f"{where}: {error!s}; give a valid --kubeconfig") from error
@@ -145,6 +147,18 @@ def _config(kubeconfig: Path | None, context: str | None) -> SingleConfig:
     if found is None:
         raise ConfigError("no context")
     return found
+
+
+def _check_files(config: SingleConfig) -> None:
+    """Open what the kubeconfig names: the TLS library says of none which it missed. OSError."""
+    cluster, user = config.cluster, config.user
+    named = [(cluster.certificate_auth, cluster.certificate_auth_data)]
+    if user is not None:
+        named.append((user.client_cert, user.client_cert_data))
+        named.append((user.client_key, user.client_key_data))
+    for name, said in named:
+        if name and not said:
+            Path(config.abs_file(name)).open("rb").close()
 
 
 class _Status(msgspec.Struct):

@@ -74,6 +74,22 @@ def refused(
     return kind(text, code, reason, retry_after_s)
 
 
+def _of(error: Exception) -> str:
+    """Who was asked, where that is known."""
+    try:
+        url = error.request.url  # type: ignore[attr-defined]
+    except (AttributeError, RuntimeError):  # a timeout of ours; no request had begun
+        return ""
+    return f" of {url.scheme}://{url.netloc.decode()}"
+
+
+def _why(error: Exception) -> str:
+    what = str(error) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in what:
+        return f"{what}: check the certificate-authority and the server's name in the kubeconfig"
+    return what
+
+
 @contextmanager
 def translated(doing: str) -> Iterator[None]:
     """Raise `KubeError` for whatever the client raises; ``doing`` begins the message."""
@@ -89,8 +105,7 @@ def translated(doing: str) -> Iterator[None]:
         code = error.response.status_code
         raise refused(doing, code, error.response.reason_phrase) from error
     except (httpx2.HTTPError, httpx2.StreamError, TimeoutError) as error:
-        what = str(error) or type(error).__name__
-        raise KubeUnreachable(f"{doing}: no answer ({what})") from error
+        raise KubeUnreachable(f"{doing}: no answer{_of(error)} ({_why(error)})") from error
     except ConfigError as error:  # a token file that vanished, a login program that failed
         raise KubeRefused(f"{doing}: {error}") from error
     except (msgspec.MsgspecError, KeyError) as error:

@@ -27,6 +27,7 @@ CHUNK = 500
 WATCH_S = 300
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 2.0
+SAID_AGAIN_S = 30.0
 BREAKS_BEFORE_LIST = 5
 """So many breaks in a row without a word: the version itself may be at fault, so list again."""
 
@@ -92,6 +93,8 @@ class Mirror(Generic[T]):
         self._version = ""
         self._synced = asyncio.Event()
         self._heard_s = 0.0
+        self._said = ""
+        self._said_s = 0.0
         self.lists = 0
         self.unreadable = 0
 
@@ -130,12 +133,20 @@ class Mirror(Generic[T]):
                 log.info("%s: too old to go on; listing again", self._path)
                 self._version = ""
             except OSError as error:
-                log.warning("%s: %s; going on", self._path, error)
+                self._complain(str(error), renewed=self._heard_s > heard_s)
             breaks = 0 if self._heard_s > heard_s else breaks + 1
             if breaks and breaks % BREAKS_BEFORE_LIST == 0:
                 self._version = ""
             longest = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**breaks)
             await asyncio.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
+
+    def _complain(self, what: str, *, renewed: bool) -> None:
+        """Once, and now and then while it lasts; anew when it was well in between."""
+        now_s = time.monotonic()
+        if what == self._said and not renewed and now_s - self._said_s < SAID_AGAIN_S:
+            return
+        self._said, self._said_s = what, now_s
+        log.warning("%s; going on", what)
 
     async def _list(self) -> None:
         """Everything, chunk by chunk, and then at once in place of what was kept."""

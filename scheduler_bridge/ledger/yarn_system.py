@@ -107,10 +107,11 @@ class YarnSystem:
         self._view.take(answer, self._known(), time.monotonic_ns() // 1_000_000)
         self.sure = True
         self.looks += 1
-        if self._view.unknown - self._alerted:
-            log.warning("YARN has NodeManagers that are none of our nodes: %s",
-                        ", ".join(sorted(self._view.unknown))[:500])  # fmt: skip
-        self._alerted = self._view.unknown
+        if self._may_tell():  # before, our own nodes may not be known yet
+            if self._view.unknown - self._alerted:
+                log.warning("YARN has NodeManagers that are none of our nodes: %s",
+                            ", ".join(sorted(self._view.unknown))[:500])  # fmt: skip
+            self._alerted = self._view.unknown
         for node, why in self._view.odd.items():
             if node not in self._odd:
                 log.warning("YARN says of %s what cannot be (%s); what it held stands", node, why)

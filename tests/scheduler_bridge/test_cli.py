@@ -51,7 +51,7 @@ def test_the_kubernetes_sink_refuses(
                 " certificate-authority: /not/there}}], contexts: [{name: c, context: {cluster: c,"
                 " user: u}}], users: [{name: u, user: {token: t}}], current-context: c}"
             ),
-            "No such file",
+            "a file it names: [Errno 2] No such file or directory: '/not/there'",
         ),
         (
             (
