@@ -79,7 +79,7 @@ class _Recorded(World):
 
     def run(self, heed: Heed) -> Recorded:
         digests: dict[str, None] = {}
-        for outputs in self.fold:
+        for outputs in self.batches():
             self.tally.take(outputs)
             for event in events_of(outputs):
                 self.log.add(event)
@@ -96,8 +96,8 @@ class _Recorded(World):
 
     def _problems(self) -> Iterator[str]:
         """What stood in the way."""
-        if self.fold.ended:
-            yield f"partition {self.span.partition} ends {self.fold.ended}"
+        if self.ended:
+            yield self.ended
         for each in getattr(self.source, "problems", ()):
             yield f"{each.name}: {each.why}"
 

@@ -136,7 +136,7 @@ class _Supposed(World):
         return ack.command_id in self._orders
 
     def run(self, heed: Heed) -> Supposed:
-        for outputs in self.fold:
+        for outputs in self.batches():
             self.tally.take(outputs)
             self._orders |= {
                 output.record.id

@@ -90,10 +90,11 @@ class NodeTally:
         return sum(self.percents[percent + 1 :])
 
     def close(self, log_ms: int) -> None:
-        """The recording ends; every column has all its steps."""
+        """The recording ends; every column has all its steps, what lies behind is not known."""
         self.upto(log_ms)
         for column, value in zip(self.columns, self.standing, strict=True):
-            column.extend([value] * (self.steps.count - len(column)))
+            column.extend([value] * (self.steps.at(log_ms) + 1 - len(column)))
+            column.extend([None] * (self.steps.count - len(column)))
 
     def forget_over_time(self) -> None:
         """Keep the sums alone."""

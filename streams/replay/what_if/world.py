@@ -6,19 +6,19 @@ record, what their twins make of what was recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from agents import law
-from agents.log import SampleEntry, SideRecord
+from agents.log import Output, SampleEntry, SideRecord
 from agents.state import PartitionState
 from schemas import codec
 from schemas.errors import BadRecord
 from schemas.policy import Objective, Policy
 from schemas.records import Inventory, PolicyRecord, Sli
 from streams.replay.fold import Fold
-from streams.replay.source import Source
+from streams.replay.source import CannotReplay, Source
 from streams.replay.start import start_of
 from streams.replay.what_if.slo import Heard, Use
 from streams.replay.what_if.standing import (
@@ -55,6 +55,7 @@ class World:
         self.tally.begin(standing_in(self.state))
         self.twins: dict[str, Twin] = {}
         self.heard: list[Heard] = []
+        self.ended = ""  # why it ended before all was folded
         self._uses: dict[str, Use] = {}
         for name, inventory in known.items():
             self.twin(name).known(inventory)
@@ -68,6 +69,21 @@ class World:
 
     def side(self, record: SideRecord) -> SideRecord | None:
         raise NotImplementedError
+
+    def batches(self) -> Iterator[list[Output]]:
+        """Outputs, as the fold gives them; a hole is where it ends, unless nothing lies before it.
+
+        Raises CannotReplay.
+        """
+        began = self.fold.at
+        try:
+            yield from self.fold
+        except CannotReplay as error:
+            if self.fold.at == began:
+                raise
+            self.ended = str(error)
+        if self.fold.ended:
+            self.ended = f"partition {self.span.partition} ends {self.fold.ended}"
 
     def twin(self, name: str) -> Twin:
         found = self.twins.get(name)
@@ -107,7 +123,8 @@ class World:
 
     def close(self) -> None:
         """The end: what stands stood, and the nodes' labels are as they are now."""
-        self.tally.close(max(self.span.end_ms, self.state.log_ms))
+        end_ms = self.state.log_ms if self.ended else max(self.span.end_ms, self.state.log_ms)
+        self.tally.close(end_ms)
         for seat in self.state.seats.values():
             self.tally.labels[seat.name] = seat.labels
 

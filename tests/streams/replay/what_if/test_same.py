@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from streams.recording import open_recording
+from streams.recording.segment import Record
 from streams.replay.run import Wanted
 from streams.replay.what_if.policies import Choice, chosen
 from streams.replay.what_if.result import WhatIf
 from streams.replay.what_if.run import Asked, answer
 from tests.streams.recording.made import bundle_of, log_of
+from tests.streams.replay.changing import changed
 
 
 def asked(path: Path, *named: str) -> list[WhatIf]:
@@ -48,3 +50,24 @@ def test_the_same_question_has_the_same_bytes(tmp_path: Path) -> None:
     assert one.whole.was != one.whole.would
     assert msgspec.json.encode(one) == msgspec.json.encode(again)
     assert msgspec.json.decode(msgspec.json.encode(one), type=WhatIf) == one
+
+
+def test_a_hole_is_where_a_partition_ends_on_both_sides(tmp_path: Path) -> None:
+    whole, holed = tmp_path / "whole.slack", tmp_path / "holed.slack"
+    bundle_of(*log_of(seconds=20), whole)
+    with open_recording(whole) as recording:
+        partition = recording.partitions()[0]
+        there = list(recording.records("samples", partition))
+        middle = len(there) // 2
+
+        def without(records: list[Record]) -> list[Record]:
+            return [*records[:middle], *records[middle + 1 :]]
+
+        changed(recording, holed, {("samples", partition): without})
+    (before,), (found,) = asked(whole, "version:1"), asked(holed, "version:1")
+    assert before.problems == ()
+    assert len(found.problems) == 1
+    assert f"partition {partition}" in found.problems[0]
+    assert 0 < found.whole.was.node_ms < before.whole.was.node_ms
+    assert found.mark is None
+    assert found.whole.was == found.whole.would
