@@ -93,6 +93,7 @@ def of_decision(past: Past, place: Place, decision: Decision, at: int, node: str
         {term: values[at] for term, values in decision.columns.items()},
         known[1] if known else None,
         _capacity(past, name, decision),
+        past.places(name, decision.cause),
     )
     return _line(past, "decision", seen, decision.cause, command_id, place)
 

@@ -1,7 +1,7 @@
 """Every act that a log holds, each with its answer: commands, local acts, evictions. Pure.
 
 An act of a node itself stands in no line of the audit log: it is told by its ack, by the sample
-that the node had folded before it (`folded`), and by the policy that was in force.
+that the node had folded before it (`Folded`), and by the policy that was in force.
 """
 
 from __future__ import annotations
@@ -26,23 +26,34 @@ FIGURES = (
     "be_memory_limit_bytes", "be_cpu_quota_milli",
 )  # fmt: skip
 """Of the sample that a local act follows from: levels, which need no other sample."""
+ORDERS_OUT = ("evict_memory", "evict_cpu")
 Key = tuple[str, str, int]  # node, boot, monotonic time
 
 
 class Folded:
-    """For each local act the newest sample of its node before it; `note` samples in log order."""
+    """For each local act the newest sample of its node before it, for evictions the pod sets.
 
-    def __init__(self, wanted: dict[tuple[str, str], list[int]]) -> None:
-        """``wanted``: monotonic times of acts, rising, by node and boot."""
+    `note` samples in log order, then `settle`.
+    """
+
+    def __init__(self, past: Past) -> None:
         self.found: dict[Key, tuple[Place, dict[str, int]]] = {}
-        self._wanted = wanted
-        self._nodes = {node.encode() for node, _ in wanted}
+        self._revisions = past.revisions
+        times: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for _, ack in past.acks:
+            if is_local(ack):
+                times[ack.node, ack.boot].add(ack.mono_us)
+        self._wanted = {at: sorted(each) for at, each in times.items()}
+        ordered = [d for _, d in past.decisions if d.decider in ORDERS_OUT]
+        self._causes = {(d.cause.partition, d.cause.offset) for d in ordered}
+        self._nodes = {node.encode() for node, _ in self._wanted}
+        self._nodes |= {node.encode() for d in ordered for node in d.nodes}
         self._last: dict[tuple[str, str], tuple[int, Any]] = {}
 
     @property
     def nodes(self) -> list[str]:
         """Those whose samples are needed."""
-        return sorted({node for node, _ in self._wanted})
+        return sorted(node.decode() for node in self._nodes)
 
     def note(self, record: Any) -> None:
         """Take a record of topic `samples` over."""
@@ -53,6 +64,8 @@ class Folded:
             sample = codec.parse_sample(record.value, record.key, enc)
         except BadRecord:
             return
+        if (record.partition, record.offset) in self._causes:
+            self._revisions[record.partition, record.offset] = sample.pods_rev
         at = sample.node.decode(), sample.boot.hex()
         before_us = self._last[at][0] if at in self._last else -1
         if at in self._wanted and sample.mono_us > before_us:
@@ -79,15 +92,6 @@ class Folded:
         place = Place("samples", record.partition, record.offset, record.timestamp)
         for mono_us in acts:
             self.found[*at, mono_us] = place, figures
-
-
-def folded(past: Past) -> Folded:
-    """What samples are needed to tell the local acts of ``past``."""
-    wanted: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for _, ack in past.acks:
-        if is_local(ack):
-            wanted[ack.node, ack.boot].add(ack.mono_us)
-    return Folded({key: sorted(times) for key, times in wanted.items()})
 
 
 def is_local(ack: Ack) -> bool:

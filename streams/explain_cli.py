@@ -119,7 +119,7 @@ def explain(
     memory_bytes: int = typer.Option(0, min=0, help="With --not-scheduled: memory wanted."),
     workload: str = typer.Option("", help="With --not-scheduled: whose work it is."),
     mid: bool = typer.Option(False, "--mid", help="With --not-scheduled: mid, not batch."),
-    keys: Path = typer.Option(None, envvar="SLACKWATER_KEYS", help="Check who signed, with these."),
+    keys: Path = typer.Option(None, help="A worker's folder of keys: check who signed."),
     brokers: str = BROKERS,
     prefix: str = INSTALLED_PREFIX,
     as_json: bool = typer.Option(False, "--json", help="One JSON document; --every: one a line."),

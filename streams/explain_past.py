@@ -17,6 +17,7 @@ from schemas.records import (
     LEASE_KEY,
     Ack,
     Capacity,
+    Cause,
     Command,
     Decision,
     EvictionReport,
@@ -68,6 +69,8 @@ class Past:
     policies: Policies = field(default_factory=Policies)
     sets: PodSets = field(default_factory=PodSets)
     partition_of: dict[str, int] = field(default_factory=dict)  # by node
+    revisions: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Of the pod sets behind evictions, by partition and offset of the sample."""
     unreadable: int = 0
     _decided: dict[str, tuple[Place, Decision, int]] = field(default_factory=dict)
     _answered: dict[str, list[tuple[Place, Ack | EvictionReport]]] = field(
@@ -171,6 +174,14 @@ class Past:
         """The newest capacity of a node that was decided by then."""
         found = [each for each in self.capacities.get(node, []) if each[1].cause.log_ms <= log_ms]
         return max(found, key=lambda each: _order(each[1])) if found else None
+
+    def places(self, node: str, cause: Cause) -> dict[int, str]:
+        """Uids by place in the pod set of the sample that was folded; empty: not known."""
+        revision = self.revisions.get((cause.partition, cause.offset))
+        if revision is None:
+            return {}
+        pods = self.sets.of_revision(node, revision, cause.log_ms)
+        return {place: pod.uid for place, pod in enumerate(pods or ())}
 
     def nodes(self) -> tuple[str, ...]:
         """All that are known, by whatever they said or what was decided about them."""

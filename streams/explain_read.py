@@ -14,7 +14,7 @@ from aiokafka.partitioner import DefaultPartitioner
 
 from schemas.topics import BY_NAME, full_name
 from streams import topic_reader
-from streams.explain_acts import Folded, folded
+from streams.explain_acts import Folded
 from streams.explain_past import DECIDED, DONE, KNOWN, Past
 from streams.intake import Check
 
@@ -67,7 +67,7 @@ async def of_cluster(
             async for record in _said(client, mine, span, span.begin_ms(topic)):
                 if span.wants(topic, record.key):
                     past.note(topic, record)
-        acts = folded(past)
+        acts = Folded(past)
         if acts.nodes:
             mine = _mine(parts["samples"], "samples", span)
             async for record in _said(client, mine, span, before(span.from_ms)):

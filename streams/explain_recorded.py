@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from schemas.topics import BY_NAME
-from streams.explain_acts import Folded, folded
+from streams.explain_acts import Folded
 from streams.explain_past import KNOWN, Past
 from streams.explain_read import LATE_MS, TOPICS, Span, before
 from streams.intake import Check
@@ -27,7 +27,7 @@ def of_recording(
         reading(topic)
         for record in _recorded(recording, topic, span):
             past.note(topic, record)
-    acts = folded(past)
+    acts = Folded(past)
     if acts.nodes:
         reading("samples")
         within = decoded.Span(before(span.from_ms), span.at_ms + 1, acts.nodes)

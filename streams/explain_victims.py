@@ -7,6 +7,7 @@ Pure; `streams.explain_words` adds it to the sentence of an eviction. The keys a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from agents.eviction.candidate import CHEAP, DEAR, UNKNOWN
 from agents.eviction.plan import ALLOCATABLE, BEST_EFFORT, FEATURES, USAGE
@@ -27,16 +28,19 @@ Keys = Mapping[str, int]
 Unit = Callable[[int], str]
 
 
-def order(terms: Mapping[str, int], pods: Sequence[str], unit: Unit, *, by_share: bool) -> str:
+def order(
+    terms: Mapping[str, int], pods: Sequence[str], unit: Unit, *, by_share: bool,
+    places: Mapping[int, str] = MappingProxyType({}),
+) -> str:  # fmt: skip
     """The order of the victims ``pods`` (uids) as a clause; "" where the log says no keys.
 
-    ``unit`` puts an amount of the resource into words; ``by_share``: best effort goes by use of
-    what it asked for, as for CPU.
+    ``places``: uids by place in the node's set, where that is known. ``unit`` puts an amount of the
+    resource into words; ``by_share``: best effort goes by use of what it asked for, as for CPU.
     """
     victims: list[tuple[str, Keys]] = []
     while keys := _keys(terms, f"pod{len(victims)}_"):
         place = len(victims)
-        victims.append((pods[place] if place < len(pods) else _at(keys), keys))
+        victims.append((pods[place] if place < len(pods) else _at(keys, places), keys))
     if not victims:
         return ""
     first = ", then ".join(_told(name, keys, unit) for name, keys in victims[:TOLD])
@@ -45,7 +49,7 @@ def order(terms: Mapping[str, int], pods: Sequence[str], unit: Unit, *, by_share
     following = _keys(terms, "next_")
     if following:
         why = _before(victims[-1][1], following, unit, by_share=by_share)
-        said += f"; next in line is {_at(following)}, which stays {why}"
+        said += f"; next in line is {_at(following, places)}, which stays {why}"
     return said
 
 
@@ -55,7 +59,9 @@ def _keys(terms: Mapping[str, int], prefix: str) -> Keys:
     }
 
 
-def _at(keys: Keys) -> str:
+def _at(keys: Keys, places: Mapping[int, str]) -> str:
+    if keys["place"] in places:
+        return places[keys["place"]]
     return f"the pod at place {keys['place']} of its node's set"
 
 

@@ -7,7 +7,7 @@ with every term, so that they can be checked by hand.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agents.slo_guard import FOR
 from agents.slo_ladder import CLASSES as BORROWERS
@@ -96,6 +96,7 @@ class Seen:
     terms: Mapping[str, int]
     command: Command | None = None
     capacity: Capacity | None = None
+    places: Mapping[int, str] = field(default_factory=dict)  # uids by place in the pod set
 
 
 def sentence(seen: Seen) -> str:
@@ -157,7 +158,7 @@ def _evict_memory(seen: Seen) -> str:
         f"{_who(seen)} told to leave {seen.node}, because {used} are in use, "
         f"{size(terms['release'])} too much, {size(terms['credited'])} of it on its way out "
         f"already; the fleet allows {terms['budget']} now"
-        f"{order(terms, _pods(seen), size, by_share=False)}"
+        f"{order(terms, _pods(seen), size, by_share=False, places=seen.places)}"
     )
 
 
@@ -167,7 +168,7 @@ def _evict_cpu(seen: Seen) -> str:
         f"{_who(seen)} told to leave {seen.node}, because best-effort work asks for "
         f"{cores(terms['request'])} cores and may use {cores(terms['limit'])}, of which it uses "
         f"{cores(terms['used'])}; the fleet allows {terms['budget']} now"
-        f"{order(terms, _pods(seen), cores, by_share=True)}"
+        f"{order(terms, _pods(seen), cores, by_share=True, places=seen.places)}"
     )
 
 

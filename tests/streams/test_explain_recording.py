@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from schemas import codec, keys, topics
+from schemas import codec, keys, packed, topics
 from schemas.errors import BadRecord
 from schemas.records import (
     LEASE_KEY,
@@ -30,7 +30,7 @@ from schemas.records import (
 )
 from schemas.signing import Checker, WorkerSigner
 from streams import explain_cli
-from streams.explain import Line, of_decision, told
+from streams.explain import Line, of_command, of_decision, told
 from streams.explain_acts import Folded, every, is_local
 from streams.explain_answers import NoAnswer
 from streams.explain_capacity import Wish, compare, offers
@@ -49,6 +49,7 @@ from tests.sim.cluster import Cluster
 from tests.sim.kernel import GIB
 from tests.streams.recording import made
 
+ROOT = Path(__file__).parents[2]
 SEEDS = (4, 5, 11)
 END = 1 << 50
 
@@ -258,6 +259,30 @@ def test_why_work_is_placed_nowhere(recorded: Told) -> None:
         if offer["said"]:
             assert offer["offered_milli"] == newest[offer["node"]].batch_cpu_milli
             assert offer["new_work"] == newest[offer["node"]].new_work
+
+
+def test_the_pod_that_stays_is_named_by_the_set_of_the_sample(tmp_path: Path) -> None:
+    with open_recording(ROOT / "tests/fixtures/recordings/incident.slack") as recording:
+        past, _ = of_recording(recording, Span(END), check=None)
+        orders = [each for each in past.commands.values() if each[1].decider == "evict_memory"]
+        assert orders
+        for place, command in orders:
+            beside = past.decided(command.id)
+            assert beside is not None
+            sample = next(
+                recording.records(
+                    "samples", command.cause.partition, command.cause.offset - 1,
+                    command.cause.offset,
+                )
+            )  # fmt: skip
+            revision = packed.decode(sample.value or b"").pods_rev
+            pods = past.sets.of_revision(command.node, revision, command.cause.log_ms)
+            assert pods is not None
+            (at,) = beside[1].columns["next_place"]
+            assert (
+                f"next in line is {pods[at].uid}, which stays"
+                in of_command(past, place, command).sentence
+            )
 
 
 @pytest.mark.parametrize(
