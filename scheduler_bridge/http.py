@@ -135,6 +135,8 @@ class HttpServer:
         self._leaving = True
         if self._runner is None:
             return
+        if self._settings.leave_s > 0:
+            log.info("leaving: answering on for %g s", self._settings.leave_s)
         await asyncio.sleep(self._settings.leave_s)
         if self._rotation is not None:
             self._rotation.cancel()
@@ -160,10 +162,10 @@ class HttpServer:
             response = await self._routed(request)
         except web.HTTPRequestEntityTooLarge:
             most = self._settings.max_body_bytes
-            response = _refusal(413, f"the body is larger than {most} bytes; raise the limit")
+            response = _refusal(413, f"the body is larger than {most} bytes, the most that is read")
         except TimeoutError:
             within = self._settings.timeout_s
-            response = _refusal(408, f"no answer within {within} s; read again or raise the limit")
+            response = _refusal(408, f"no answer within {within} s; ask again")
         except BadQuestion as error:
             response = _refusal(400, str(error))
         except Unready as error:

@@ -95,6 +95,7 @@ def run(
     except (BadPolicy, ValueError, OSError) as error:
         typer.echo(f"admission: {error}", err=True)
         raise typer.Exit(2) from None
+    typer.echo("admission: stopped", err=True)
 
 
 @app.command()

@@ -42,10 +42,10 @@ def question(body: bytes) -> Question:
         raise BadQuestion("an AdmissionReview without a request")
     kind = request.get("kind") or {}
     pod = request.get("object")
-    if kind.get("kind") != "Pod" or not isinstance(pod, dict) or not isinstance(
-        pod.get("spec"), dict
-    ):  # fmt: skip
+    if kind.get("kind") != "Pod":
         raise BadQuestion(f"a review of a {kind.get('kind')}: only pods are judged here")
+    if not isinstance(pod, dict) or not isinstance(pod.get("spec"), dict):
+        raise BadQuestion("a review of a Pod whose object has no spec")
     old = request.get("oldObject")
     return Question(
         uid=request["uid"],

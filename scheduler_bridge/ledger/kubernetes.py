@@ -55,6 +55,7 @@ class KubernetesSystem:
         self._waiting: dict[str, BorrowingPod] = {}
         self._waits = NOTHING
         self._third: dict[str, frozenset[str]] = {}
+        self._odd: dict[str, str] = {}
         self._pods.listen(self._changed)
 
     @property
@@ -78,8 +79,11 @@ class KubernetesSystem:
                 self._names[1],
             )
         except ValueError as error:
-            log.debug("%s: %s; what it said before stands", node, error)
+            if self._odd.get(node) != str(error):
+                log.warning("node %s: %s; what it said before stands", node, error)
+            self._odd[node] = str(error)
             return found
+        self._odd.pop(node, None)
         gone = self._third.get(node, frozenset()) - said.keys()
         self._third[node] = frozenset(said)
         found.update({name: Held(NOTHING) for name in gone})

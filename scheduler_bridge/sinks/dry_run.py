@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from scheduler_bridge.kube.node_status import body
 from scheduler_bridge.reconcile import Amount, Observed, Patch
 from scheduler_bridge.settings import MID_CPU_NAME, MID_MEMORY_NAME
 
+log = logging.getLogger("slackwater.bridge")
 Fsync = Literal["always", "never"]
 FORMAT = 1
 AMOUNTS = ("cpu_milli", "memory_bytes", "mid_cpu_milli", "mid_memory_bytes")
@@ -143,18 +145,20 @@ class DryRun:
 
     def _reread(self) -> int:
         """Learn what was published; returns the size of the whole lines and cuts off the rest."""
-        whole = 0
+        whole = strange = 0
         with self._path.open("rb") as lines:
             for line in lines:
                 if not line.endswith(b"\n"):
                     break
                 whole += len(line)
-                self._learn(line)
+                strange += not self._learn(line)
         os.ftruncate(self._fd, whole)
+        if strange:
+            log.warning("%s: %d lines are none of a bridge and passed over", self._path, strange)
         return whole
 
-    def _learn(self, line: bytes) -> None:
-        """One line of the record; what is not ours or not readable is passed over."""
+    def _learn(self, line: bytes) -> bool:
+        """One line of the record; False: it is not ours or not readable, and passed over."""
         try:
             said = orjson.loads(line)
             node = str(said["node"])
@@ -168,8 +172,9 @@ class DryRun:
                 Amount(*map(int, said.get("offered", amount.each()))),
             )
         except (ValueError, KeyError, TypeError):
-            return
+            return False
         self._lines[node] = line
+        return True
 
     def _rotate(self) -> None:
         """Set the record aside and start a new one with the newest line of each node."""

@@ -52,6 +52,20 @@ async def test_a_line_is_the_merge_patch_of_our_keys_only(tmp_path: Path) -> Non
     ]
 
 
+async def test_lines_that_are_none_are_counted_aloud(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = tmp_path / "record"
+    one = sink(record)
+    await one.tell(patch("n1", 1500))
+    one.close()
+    record.write_bytes(b"garbage\n[]\n" + record.read_bytes())
+    again = sink(record)
+    again.close()
+    assert again.observed["n1"].amount.cpu_milli == 1500
+    assert caplog.messages == [f"{record}: 2 lines are none of a bridge and passed over"]
+
+
 async def test_mid_is_shown_and_remembered(tmp_path: Path) -> None:
     said: list[str] = []
     one = sink(tmp_path / "record", said)

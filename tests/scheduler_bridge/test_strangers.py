@@ -8,13 +8,23 @@ import logging
 from pathlib import Path
 from typing import cast
 
+import orjson
 import pytest
 
+from scheduler_bridge.kube.client import Kube
 from scheduler_bridge.ledger.amounts import NOTHING
+from scheduler_bridge.ledger.annotations import Notes
+from scheduler_bridge.ledger.kubernetes import KubernetesSystem
 from scheduler_bridge.ledger.yarn import Answer, NodeManager
 from scheduler_bridge.ledger.yarn_system import YarnSystem
 from scheduler_bridge.loop import Bridge
-from scheduler_bridge.settings import CPU_NAME, MEMORY_NAME, Settings
+from scheduler_bridge.settings import (
+    CPU_NAME,
+    MEMORY_NAME,
+    MID_CPU_NAME,
+    MID_MEMORY_NAME,
+    Settings,
+)
 from scheduler_bridge.sinks.dry_run import DryRun
 from scheduler_bridge.sinks.yarn import ResourceManager
 from schemas import codec
@@ -36,6 +46,33 @@ def test_nodes_that_the_cluster_does_not_have_are_named_as_they_come(
     assert first.startswith("1 of 2 nodes have capacity and are none of this cluster's")
     assert first.endswith(": ip-10-0-0-1")
     assert second.endswith(": ip-10-0-0-1, ip-10-0-0-2")
+
+
+def test_an_allocator_that_cannot_be_read_is_named_once_and_what_it_said_stands(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = (CPU_NAME, MEMORY_NAME, MID_CPU_NAME, MID_MEMORY_NAME)
+    pods = KubernetesSystem(cast("Kube", None), "kubernetes", names, dict, (), settle_ms=0)
+    monkeypatch.setattr(KubernetesSystem, "sure", True)
+
+    def said(text: str) -> set[str]:
+        pods.notes._objects["n1"] = Notes("1", "", text)
+        return set(pods.held_on("n1"))
+
+    good = one_allocation("slurm")
+    assert said(good) == {"kubernetes", "slurm"}
+    assert said("garbage") == said("garbage") == {"kubernetes"}
+    (told,) = caplog.messages
+    assert told.startswith("node n1: node.koordinator.sh/thirdPartyAllocations: ")
+    assert told.endswith("what it said before stands")
+    assert said(good) == {"kubernetes", "slurm"}
+    said("garbage")
+    assert len(caplog.messages) == 2, "anew, after it was well"
+
+
+def one_allocation(name: str) -> str:
+    said = {"name": name, "priority": "koord-batch", "resources": {CPU_NAME: "2000"}}
+    return orjson.dumps({"allocations": [said]}).decode()
 
 
 class Manager:
