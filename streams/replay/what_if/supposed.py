@@ -120,9 +120,13 @@ class _Supposed(World):
         return record
 
     def _offers(self, node: str) -> tuple[Offer, Offer] | None:
-        """What was and what would have been offered on a node, where they differ."""
-        was, would = (side.get((node, CAPACITY)) for side in (self.parting.was, self.parting.would))
-        if was is None or would is None or was == would:
+        """What was and what would have been offered on a node, where they differ.
+
+        The other policy may offer nothing at all, as in stage `observe`.
+        """
+        was = self.parting.was.get((node, CAPACITY))
+        would = self.parting.would.get((node, CAPACITY), (0,) * ALLOW)
+        if was is None or was[:ALLOW] == would[:ALLOW]:
             return None
         return was[:ALLOW], would[:ALLOW]
 

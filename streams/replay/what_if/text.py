@@ -18,7 +18,8 @@ def told(answer: WhatIf) -> Iterator[str]:
     """One answer."""
     whole = answer.whole
     yield (
-        f"{answer.recording}: {whole.was.nodes} nodes in {len(answer.partitions)} partitions, "
+        f"{answer.recording}: {_counted(whole.was.nodes, 'node')} in "
+        f"{_counted(len(answer.partitions), 'partition')}, "
         f"{clock(answer.from_ms)} to {clock(answer.to_ms)} UTC"
     )
     yield f"was:   {_side(answer.recorded)}"
@@ -65,6 +66,10 @@ def told_together(answers: Sequence[WhatIf]) -> Iterator[str]:
     for name in SWEPT:
         yield f"{name}: {SCORES[name].says}; {SCORES[name].better} is better"
     yield "What lies behind the time in diverges is the model's: docs/what-if.md."
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _side(side: Side) -> str:
