@@ -36,7 +36,7 @@ from agents import (
 )
 from agents.table import ABSENT, Array, Bools, Ints, Table, spans
 from schemas.policy import Policy, Published
-from schemas.records import FleetFacts
+from schemas.records import FleetFacts, Int64
 
 if TYPE_CHECKING:
     from agents.prediction.held import Held
@@ -265,16 +265,13 @@ class PartitionState:
         if meta["version"] != IMAGE_VERSION:
             raise ValueError(f"image version {meta['version']}, this reads {IMAGE_VERSION}")
         state = cls(meta["partition"], meta["incarnation"])
-        for name in _PLAIN:
-            value = meta[name]
-            setattr(state, name, _own(value))
+        for name, kind in _PLAIN.items():
+            setattr(state, name, msgspec.convert(meta[name], kind))
         published = msgspec.convert(meta["published"], Published | None)
         if meta["facts"] is not None:
             state.facts = msgspec.convert(meta["facts"], FleetFacts)
-        state.counts = Counter(meta["counts"])
-        state.ledger = {
-            node: {s: tuple(v) for s, v in lent.items()} for node, lent in meta["ledger"].items()
-        }
+        state.counts = Counter(msgspec.convert(meta["counts"], dict[str, Int64]))
+        state.ledger = msgspec.convert(meta["ledger"], dict[str, dict[str, tuple[Int64, ...]]])
         state.watches = slo_state.watches_of(meta["watches"])
         state.guards = slo_state.guards_of(meta["guards"])
         state.beyond = {k for k, each in state.watches.items() if slo_state.suffering(each)}
@@ -306,10 +303,11 @@ class PartitionState:
             self.seats[said["name"].encode()] = _seat_in(said, row)
 
 
-_PLAIN = (
-    "partition", "incarnation", "at", "log_ms", "side", "policy_digest", "tick_ms", "facts_ms",
-    "orders_ms",
-)  # fmt: skip
+_PLAIN: dict[str, Any] = {
+    "partition": Int64, "incarnation": Int64, "at": Int64, "log_ms": Int64,
+    "side": dict[str, Int64], "policy_digest": str, "tick_ms": Int64, "facts_ms": Int64,
+    "orders_ms": list[Int64],
+}  # fmt: skip
 
 
 def _own(value: Any) -> Any:
@@ -352,12 +350,14 @@ def _seat_out(seat: Seat) -> dict[str, Any]:
 
 
 def _seat_in(said: dict[str, Any], row: int) -> Seat:
-    seat = Seat(said["name"], row, said["seen_ms"])
+    seat = Seat(msgspec.convert(said["name"], str), row, msgspec.convert(said["seen_ms"], Int64))
     seat.boot = bytes.fromhex(said["boot"])
     seat.retired = [bytes.fromhex(boot) for boot in said["retired"]]
-    seat.seq, seat.mono_us, seat.base_ms = said["seq"], said["mono_us"], said["base_ms"]
-    seat.uids = tuple(said["uids"])
-    seat.labels, seat.annotation = dict(said["labels"]), said["annotation"]
+    clocks = (said["seq"], said["mono_us"], said["base_ms"])
+    seat.seq, seat.mono_us, seat.base_ms = msgspec.convert(clocks, tuple[Int64, Int64, Int64])
+    seat.uids = msgspec.convert(said["uids"], tuple[str, ...])
+    seat.labels = msgspec.convert(said["labels"], dict[str, str])
+    seat.annotation = msgspec.convert(said["annotation"], str)
     seat.machine = msgspec.convert(said["machine"], machine.Machine)
-    seat.cpus = tuple(said["cpus"])
+    seat.cpus = msgspec.convert(said["cpus"], tuple[Int64, ...])
     return seat

@@ -15,6 +15,7 @@ import asyncio
 import hashlib
 import logging
 import math
+import re
 import struct
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -49,9 +50,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = Mapping[str, Array]
 MAX_STATE_BYTES = 1 << 30
 """No partition's state is larger, unpacked."""
+_NUMBERS = re.compile(r"[<>|=]?[iufb][1248]", re.ASCII)
 _MALFORMED = (
-    ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError,
-    struct.error, zstd.ZstdError, msgspec.MsgspecError, BadPolicy,
+    MemoryError, ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError,
+    RecursionError, struct.error, zstd.ZstdError, msgspec.MsgspecError, BadPolicy,
 )  # fmt: skip
 
 
@@ -153,9 +155,13 @@ def unpack(chunks: list[Chunk]) -> PartitionState:
     """The state in the chunks of one whole cut, in order. Raises ValueError."""
     meta, arrays = contents(chunks)
     try:
-        return PartitionState.from_arrays(meta, arrays)
+        state = PartitionState.from_arrays(meta, arrays)
     except _MALFORMED as error:
         raise ValueError(f"the image holds no state: {error!r:.200}") from None
+    one = chunks[0]
+    if (state.at, state.incarnation) != (one.at, one.incarnation):
+        raise ValueError("the image is of another place than its chunks say")
+    return state
 
 
 def contents(chunks: list[Chunk]) -> tuple[Meta, dict[str, Array]]:
@@ -182,10 +188,9 @@ def _inflated(frame: bytes) -> bytes:
 
 
 def _array(body: memoryview, dtype: str, shape: list[int], where: int) -> Array:
-    kind = np.dtype(dtype)
-    if kind.kind not in "iufb" or any(type(side) is not int or side < 0 for side in shape):
+    if not _NUMBERS.fullmatch(dtype) or any(type(side) is not int or side < 0 for side in shape):
         raise ValueError(f"an array of {dtype!r:.20} and shape {shape!r:.60}")
-    flat = np.frombuffer(body, dtype=kind, count=math.prod(shape), offset=where)
+    flat = np.frombuffer(body, dtype=dtype, count=math.prod(shape), offset=where)
     return flat.reshape(shape).copy()
 
 

@@ -7,8 +7,10 @@ short on its way gives back all that arrived. Nothing is ever unpacked to disk.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import stat
 import struct
 import zipfile
 from collections.abc import Iterable
@@ -20,7 +22,10 @@ from zlib import crc32
 from streams.recording.manifest import NAME, BadRecording, Problem
 
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
-MAX_MEMBERS = 1_000_000
+MAX_MEMBERS = 200_000
+MAX_PROBLEMS = 100
+"""A bundle of which so much is wrong is not read on."""
+MAX_NAME_BYTES = 200
 _LOCAL = struct.Struct("<4sHHHHHIIIHH")
 _SIGNATURE = b"PK\x03\x04"
 _DIRECTORY = b"PK\x01\x02"
@@ -40,17 +45,45 @@ class Files(Protocol):
 
 
 class Folder:
-    """Files below a folder; links are not followed."""
+    """Files below a folder; links are not followed, neither as a file nor on the way to it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def open(self, name: str) -> io.RawIOBase:
-        descriptor = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        return io.FileIO(descriptor, "rb")
+        return io.FileIO(open_plain(self._root, name), "rb")
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def open_plain(root: Path, name: str) -> int:
+    """A descriptor of a plain file below ``root``. Raises OSError for anything else."""
+    *folders, last = name.split("/")
+    at = os.open(root, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        for folder in folders:
+            how = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW
+            below = os.open(folder, how, dir_fd=at)
+            os.close(at)
+            at = below
+        how = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would wait
+        descriptor = os.open(last, how, dir_fd=at)
+    finally:
+        os.close(at)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is no plain file", name)
+    return descriptor
+
+
+def read_plain(root: Path, name: str) -> bytes:
+    """A file's bytes. Raises OSError, for one that is too large too."""
+    with open(open_plain(root, name), "rb") as file:
+        raw = file.read(MAX_MANIFEST_BYTES + 1)
+    if len(raw) > MAX_MANIFEST_BYTES:
+        raise OSError(errno.EFBIG, f"more than {MAX_MANIFEST_BYTES} bytes are not believed", name)
+    return raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +130,14 @@ class Bundle:
 
     def __init__(self, path: Path) -> None:
         """Raises BadRecording for what is no bundle, OSError for what cannot be opened."""
-        self._file = path.open("rb", buffering=0)
+        self._file = io.FileIO(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")
         self.problems: list[Problem] = []
         self.members: dict[str, Member] = {}
         try:
-            self._size = os.fstat(self._file.fileno()).st_size
+            found = os.fstat(self._file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise BadRecording(f"{path} is no file and no folder: name a bundle")
+            self._size = found.st_size
             self._walk(str(path))
             self.manifest = self._manifest(str(path))
         except BaseException:
@@ -119,7 +155,7 @@ class Bundle:
 
     def _walk(self, path: str) -> None:
         at = 0
-        while len(self.members) < MAX_MEMBERS:
+        while len(self.members) < MAX_MEMBERS and len(self.problems) < MAX_PROBLEMS:
             head = os.pread(self._file.fileno(), _LOCAL.size, at)
             if at and head[:4] in (_DIRECTORY, _END):
                 return
@@ -131,15 +167,18 @@ class Bundle:
             at = self._take(at, _LOCAL.unpack(head))
             if at < 0:
                 return
+        self.problems.append(Problem(f"byte {at}", "is not read from here on: too much is wrong"))
 
     def _take(self, at: int, head: tuple[int, ...]) -> int:
         """Note the member whose header is at ``at``; where the next one begins, or -1."""
         flags, method, crc, packed, size, name_size, extra_size = head[2], head[3], *head[6:11]
-        raw = os.pread(self._file.fileno(), name_size, at + _LOCAL.size)
+        raw = os.pread(self._file.fileno(), min(name_size, MAX_NAME_BYTES), at + _LOCAL.size)
         name = raw.decode("utf-8", "replace")
         begin = at + _LOCAL.size + name_size + extra_size
         why = ""
-        if method != zipfile.ZIP_STORED or packed != size:
+        if name_size > MAX_NAME_BYTES:
+            why = "has a name that no bundle of ours has"
+        elif method != zipfile.ZIP_STORED or packed != size:
             why = "is compressed: members of a bundle are stored as they are"
         elif flags & (_ENCRYPTED | _LATER_SIZE) or size == _ZIP64:
             why = "has a header that no bundle of ours has"
@@ -148,7 +187,7 @@ class Bundle:
         elif begin + size > self._size:
             why = "ends early: the bundle was cut short"
         if why:
-            self.problems.append(Problem(name[:200], why))
+            self.problems.append(Problem(name or f"byte {at}", why))
         else:
             self.members[name] = Member(begin, size, crc)
         goes_on = not flags & _LATER_SIZE and packed != _ZIP64

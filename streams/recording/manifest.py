@@ -16,6 +16,9 @@ from schemas.topics import BY_NAME
 FORMAT = 1
 """Raised by a change that an older reader would misunderstand."""
 NAME = "manifest.json"
+MAX_PARTITIONS, MAX_OFFSET = 100_000, 1 << 63
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999: what calendars know."""
 _SEGMENT = re.compile(r"([a-z-]{1,40})/(\d{1,5})/(\d{20})\.parquet")
 
 
@@ -105,17 +108,27 @@ class Manifest(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
 
+class _Format(msgspec.Struct):
+    """All that a reader of another format is sure to understand."""
+
+    format: int | float | str | None = None
+
+
 def read(raw: bytes) -> Manifest:
     """A manifest from JSON. Raises BadRecording."""
     try:
-        version = msgspec.json.decode(raw, type=dict[str, object]).get("format")
+        version = msgspec.json.decode(raw, type=_Format).format
         if isinstance(version, int) and version > FORMAT:
             raise BadRecording(
                 f"{NAME} is of format {version}, this version reads up to {FORMAT}: upgrade"
             )
         found = msgspec.json.decode(raw, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRecording(f"{NAME} cannot be read: {error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRecording(f"{NAME} cannot be read: {error}"[:300]) from None
+    times = (found.made_ms, *((found.cut.from_ms, found.cut.to_ms) if found.cut else ()))
+    fine = 0 < found.partitions <= MAX_PARTITIONS and 0 <= found.incarnation < MAX_OFFSET
+    if not fine or not all(0 <= each <= LAST_MS for each in times):
+        raise BadRecording(f"{NAME} says of partitions, incarnation or times what cannot be")
     for segment in found.segments:
         check(segment)
     return found
@@ -125,10 +138,12 @@ def check(segment: Segment) -> None:
     """Raise BadRecording for a segment that cannot be."""
     fine = (
         segment.topic in BY_NAME
-        and 0 <= segment.partition < 100_000
-        and 0 <= segment.first <= segment.last < 10**20
+        and 0 <= segment.partition < MAX_PARTITIONS
+        and 0 <= segment.first <= segment.last < MAX_OFFSET
         and 0 < segment.records <= segment.last - segment.first + 1
-        and segment.size_bytes > 0
+        and 0 <= segment.first_ms <= LAST_MS
+        and 0 <= segment.last_ms <= LAST_MS
+        and 0 < segment.size_bytes < MAX_OFFSET
         and segment.raw_bytes >= 0
     )
     if not fine:

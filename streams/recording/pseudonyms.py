@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from agents.log import LAW_VERSION
 from schemas import codec
 from schemas.errors import BadPolicy, BadRecord
 from schemas.policy import Published, published
@@ -119,7 +120,13 @@ def _states(places: Places) -> Iterator[tuple[Place, State]]:
         if place[0] == "images":
             found = [images.read_chunk(record.value or b"") for record in read()]
             chunks = {chunk.i: chunk for chunk in found}
-            meta, arrays = images.contents([chunks[i] for i in sorted(chunks)])
+            whole = [chunks[i] for i in sorted(chunks)]
+            if whole[0].law_version != LAW_VERSION:
+                raise BadRecording(
+                    f"the images are of law version {whole[0].law_version}, this software knows "
+                    f"{LAW_VERSION}: pseudonymise with the software that recorded them"
+                )
+            meta, arrays = images.contents(whole)
             yield place, (chunks[0].at, meta, arrays)
 
 

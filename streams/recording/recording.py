@@ -20,12 +20,14 @@ import pyarrow.parquet as pq
 
 from streams.recording import manifest as manifests
 from streams.recording.container import Bundle, Files, Folder
-from streams.recording.manifest import BadRecording, Manifest, Problem, Segment
-from streams.recording.segment import ROWS, SCHEMA, Record, records_of
+from streams.recording.manifest import LAST_MS, BadRecording, Manifest, Problem, Segment
+from streams.recording.pages import implausible
+from streams.recording.segment import Record, records_of
 from streams.recording.store import read_folder
 
-MAX_GROUP_BYTES = 256 * 1024 * 1024  # uncompressed, of one row group
 Place = tuple[str, int]
+_DAMAGED = (OSError, pa.ArrowException, ValueError, TypeError)
+"""What reading a file of others may raise: columns of text that is none are a ValueError."""
 
 
 class Recording:
@@ -38,7 +40,11 @@ class Recording:
         self._segments: dict[Place, list[Segment]] = defaultdict(list)
         self._checked: dict[str, bool] = {}
         for segment in sorted(manifest.segments, key=lambda s: (s.topic, s.partition, s.first)):
-            self._segments[segment.topic, segment.partition].append(segment)
+            here = self._segments[segment.topic, segment.partition]
+            if here and segment.first <= here[-1].last:
+                self.problems.append(Problem(segment.name, f"overlaps {here[-1].name}"))
+            else:
+                here.append(segment)
 
     def __enter__(self) -> Self:
         return self
@@ -144,10 +150,10 @@ class Recording:
                 if hashlib.file_digest(file, "sha256").hexdigest() != segment.sha256:
                     return "is damaged (checksum)"
                 file.seek(0)
-                return _implausible(pq.ParquetFile(file).metadata, segment)
+                return implausible(file, pq.ParquetFile(file).metadata, segment, size)
         except FileNotFoundError:
             return "is missing"
-        except (OSError, pa.ArrowException) as error:
+        except _DAMAGED as error:
             return f"cannot be read: {error}"[:300]
 
     def _read(self, segment: Segment, above: int, upto: int) -> Iterator[Record]:
@@ -155,6 +161,7 @@ class Recording:
         try:
             with self._files.open(segment.name) as file:
                 parquet = pq.ParquetFile(file)
+                before = segment.first - 1
                 for number in range(parquet.num_row_groups):
                     offsets = parquet.metadata.row_group(number).column(0).statistics
                     if offsets is not None and offsets.has_min_max:
@@ -163,9 +170,10 @@ class Recording:
                         if offsets.min > upto:
                             return
                     for batch in parquet.read_row_group(number, use_threads=False).to_batches():
+                        before = _follows(batch, before, segment)
                         kept = _between(batch, above, upto)
                         yield from records_of(kept, segment.topic, segment.partition)
-        except (OSError, pa.ArrowException) as error:
+        except _DAMAGED as error:
             self._checked[segment.name] = False
             self.problems.append(Problem(segment.name, f"cannot be read: {error}"[:300]))
 
@@ -177,16 +185,16 @@ def _between(batch: pa.RecordBatch, above: int, upto: int) -> pa.RecordBatch:
     return batch.slice(begin, end - begin)
 
 
-def _implausible(found: pq.FileMetaData, segment: Segment) -> str:
-    """Why a segment's own header is not believed; "" when it is."""
-    if not found.schema.to_arrow_schema().equals(SCHEMA):
-        return "has other columns than a segment"
-    if found.num_rows != segment.records:
-        return f"has {found.num_rows} records, the manifest says {segment.records}"
-    groups = [found.row_group(i) for i in range(found.num_row_groups)]
-    if any(each.num_rows > ROWS or each.total_byte_size > MAX_GROUP_BYTES for each in groups):
-        return "has a row group that is too large to be one of ours"
-    return ""
+def _follows(batch: pa.RecordBatch, before: int, segment: Segment) -> int:
+    """The last offset of a batch. Raises ValueError for offsets or times that cannot be."""
+    offsets = batch.column("offset").to_numpy()
+    times = batch.column("log_ms").to_numpy()
+    rising = len(offsets) < 2 or bool((offsets[1:] > offsets[:-1]).all())
+    if not len(offsets) or not rising or offsets[0] <= before or offsets[-1] > segment.last:
+        raise ValueError(f"offsets that do not rise from {segment.first} to {segment.last}")
+    if times.min() < 0 or times.max() > LAST_MS:
+        raise ValueError("a time that cannot be")
+    return int(offsets[-1])
 
 
 def open_recording(path: str | Path) -> Recording:

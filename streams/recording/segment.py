@@ -23,6 +23,7 @@ from streams.recording.manifest import Segment
 ROWS = 4_000  # of one row group at most
 GROUP_BYTES = 8 * 1024 * 1024  # raw bytes of one row group, about
 LEVEL = 3
+USUAL_BYTES = 16  # of ``enc`` and ``v``; longer ones are no names of ours
 SCHEMA = pa.schema(
     [
         pa.field("offset", pa.int64(), nullable=False),
@@ -76,7 +77,7 @@ class Writer:
             use_dictionary=["enc", "v"], write_statistics=["offset", "log_ms"],
         )  # fmt: skip
         self._held: list[Consumed] = []
-        self._held_bytes = 0
+        self._held_bytes = self._held_heads = 0
         self._first: Consumed | None = None
         self._last: Consumed | None = None
 
@@ -90,7 +91,8 @@ class Writer:
             self._last = record
             self._held.append(record)
             self._held_bytes += len(record.key or b"") + len(record.value or b"")
-            if len(self._held) == ROWS or self._held_bytes >= GROUP_BYTES:
+            self._held_heads += sum(len(value or b"") for _, value in record.headers or ())
+            if len(self._held) == ROWS or self._held_bytes + self._held_heads >= GROUP_BYTES:
                 self.flush()
 
     def close(self) -> Segment:
@@ -131,7 +133,7 @@ class Writer:
             self._parquet.write_table(table(self._held), row_group_size=ROWS)
             self.records += len(self._held)
             self.raw_bytes += self._held_bytes
-            self._held, self._held_bytes = [], 0
+            self._held, self._held_bytes, self._held_heads = [], 0, 0
 
 
 def table(records: Sequence[Consumed]) -> pa.Table:
@@ -181,8 +183,7 @@ def _split(headers: Any) -> tuple[bytes | None, bytes | None, list[dict[str, Any
     if (
         len(pairs) >= 2
         and (pairs[0][0], pairs[1][0]) == ("enc", "v")
-        and pairs[0][1] is not None
-        and pairs[1][1] is not None
+        and all(value is not None and len(value) <= USUAL_BYTES for _, value in pairs[:2])
     ):
         rest = [{"name": name, "value": value} for name, value in pairs[2:]]
         return pairs[0][1], pairs[1][1], rest or None

@@ -6,9 +6,12 @@ Called by the cut. Only headers of chunks are kept while looking.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from streams.images import Chunk, contents, is_whole, read_chunk
+import msgspec
+
+from agents.log import LAW_VERSION
+from schemas.records import Int64
+from streams.images import Chunk, contents, is_whole, read_chunk, unpack
 from streams.recording.segment import Record
 from streams.replay.source import Source
 
@@ -44,7 +47,7 @@ def chunk_of(record: Record) -> Chunk | None:
         return None
 
 
-def vector_of(source: Source, partition: int, image: Image) -> dict[str, Any] | None:
+def vector_of(source: Source, partition: int, image: Image) -> dict[str, int] | None:
     """The side vector that an image carries; None for one that cannot be read."""
     offsets = sorted(image.chunks.values())
     wanted = set(offsets)
@@ -55,8 +58,11 @@ def vector_of(source: Source, partition: int, image: Image) -> dict[str, Any] | 
             chunks[chunk.i] = chunk
     if not chunks or not is_whole(chunks):
         return None
+    whole = [chunks[i] for i in sorted(chunks)]
     try:
-        meta, _ = contents([chunks[i] for i in sorted(chunks)])
-        return {str(name): int(offset) for name, offset in meta["side"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+        if whole[0].law_version == LAW_VERSION:
+            return dict(unpack(whole).side)
+        meta, _ = contents(whole)
+        return msgspec.convert(meta["side"], dict[str, Int64])
+    except (ValueError, KeyError, TypeError, msgspec.MsgspecError):
         return None

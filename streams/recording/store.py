@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from streams.recording import manifest as manifests
+from streams.recording.container import read_plain
 from streams.recording.manifest import NAME, BadRecording, Manifest, Problem, Segment
 
 JOURNAL = "segments.jsonl"
@@ -32,14 +33,21 @@ def read_folder(root: Path) -> tuple[Manifest, list[Problem]]:
     Raises BadRecording for a folder that is none.
     """
     try:
-        raw = (root / NAME).read_bytes()
+        raw = read_plain(root, NAME)
     except FileNotFoundError:
         raise BadRecording(f"{root} is no recording: it has no {NAME}") from None
+    except OSError as error:
+        raise BadRecording(f"{root / NAME} cannot be read: {error.strerror or error}") from None
     manifest = manifests.read(raw)
     problems: list[Problem] = []
     segments: list[Segment] = []
     for journal in sorted(root.glob(f"*/*/{JOURNAL}")):
-        found, wrong = read_journal(root, journal.relative_to(root).as_posix())
+        name = journal.relative_to(root).as_posix()
+        try:
+            found, wrong = read_journal(root, name)
+        except OSError as error:
+            problems.append(Problem(name, f"cannot be read: {error.strerror or error}"))
+            continue
         segments += found
         problems += wrong
     return msgspec.structs.replace(manifest, segments=tuple(segments)), problems
@@ -49,12 +57,12 @@ def read_journal(root: Path, name: str) -> tuple[list[Segment], list[Problem]]:
     """Segments of one journal; a torn last line is what a kill leaves, any other is a problem."""
     problems: list[Problem] = []
     found: dict[str, Segment] = {}
-    whole, _, _ = (root / name).read_bytes().rpartition(b"\n")
+    whole, _, _ = read_plain(root, name).rpartition(b"\n")
     for number, line in enumerate(whole.splitlines(), 1):
         try:
             segment = msgspec.json.decode(line, type=Segment)
             manifests.check(segment)
-        except (msgspec.DecodeError, UnicodeDecodeError, BadRecording) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, BadRecording) as error:
             problems.append(Problem(f"{name} line {number}", f"cannot be read: {error}"[:300]))
             continue
         if f"{segment.topic}/{segment.partition}/{JOURNAL}" != name:
