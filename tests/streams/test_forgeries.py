@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import orjson
+from typer.testing import CliRunner
 
 from agents.log import LAW_VERSION
 from schemas import codec, packed
@@ -16,6 +18,7 @@ from schemas.topics import full_name
 from streams import keyring
 from streams.checker import check
 from streams.dev_broker import DevBroker
+from streams.replay.cli import app
 from streams.worker import Worker
 from tests.streams.fleet_kit import Fleet, read_all, until
 from tests.streams.test_worker_rules import running, settings_of
@@ -115,6 +118,10 @@ async def test_s3_forgeries_are_dead_letters_and_the_rest_goes_on(
         verdict = await check(broker.bootstrap, prefix, believe=checker.check)
         assert verdict.ok, verdict.as_json()
         assert not (await check(broker.bootstrap, prefix)).ok  # who believes all folds otherwise
+        where = ["--brokers", broker.bootstrap, "--prefix", prefix]
+        for more in ([], ["--keys", str(tmp_path / "keys")]):  # refused as it was, or by the keys
+            found = await asyncio.to_thread(CliRunner().invoke, app, [*where, *more])
+            assert found.stdout.startswith("IDENTICAL: "), found.output
     finally:
         await one.stop()
 
