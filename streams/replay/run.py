@@ -193,7 +193,7 @@ def replay_all(
                 told(sum(shared[::2]), sum(shared[1::2]))
         except BaseException:
             stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)  # children end at their next batch
             raise
     return found
 
