@@ -8,6 +8,7 @@ same bytes.
 from __future__ import annotations
 
 import argparse
+import resource
 import sys
 import time
 from pathlib import Path
@@ -43,9 +44,12 @@ def main() -> int:
     ratios, same = [], True
     one_s: list[float] = []
     two_s: list[float] = []
+    cpu_s: dict[int, list[float]] = {1: [], 2: []}
     for pair in range(given.pairs):
         order = (1, 2) if pair % 2 == 0 else (2, 1)
         found = {jobs: _timed(asked, jobs) for jobs in order}
+        for jobs, (_, _, cpu) in found.items():
+            cpu_s[jobs].append(cpu)
         same &= found[1][1] == found[2][1]
         one_s.append(found[1][0])
         two_s.append(found[2][0])
@@ -57,6 +61,8 @@ def main() -> int:
         "pairs": given.pairs,
         "one_core_s": median(one_s),
         "two_cores_s": median(two_s),
+        "one_core_cpu_s": median(cpu_s[1]),
+        "two_cores_cpu_s": median(cpu_s[2]),
         "lowest_ratio": min(ratios),
         "highest_ratio": max(ratios),
         "same_bytes": same,
@@ -67,11 +73,18 @@ def main() -> int:
     ])  # fmt: skip
 
 
-def _timed(asked: Asked, jobs: int) -> tuple[float, bytes]:
-    """Seconds, and the answers."""
-    began = time.perf_counter()
+def _timed(asked: Asked, jobs: int) -> tuple[float, bytes, float]:
+    """Seconds, the answers, seconds of CPU."""
+    began, before = time.perf_counter(), _cpu_s()
     answers: list[WhatIf] = answer(asked, jobs)
-    return time.perf_counter() - began, msgspec.json.encode(answers)
+    seconds = time.perf_counter() - began
+    return seconds, msgspec.json.encode(answers), _cpu_s() - before
+
+
+def _cpu_s() -> float:
+    """What this process and those that it waited for have used."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 if __name__ == "__main__":
