@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import isfinite, isnan
+from math import isnan
 from typing import Any
 
 from schemas.errors import BadRecord
@@ -15,6 +15,8 @@ from streams.slis_queries import Service
 
 US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 MS_PER_S = 1000
+MOST = 1e15
+"""More than anybody counts or waits in any unit; beyond it the sums would not be integers."""
 Values = Mapping[str, float]
 """By node."""
 
@@ -83,6 +85,6 @@ def _amount(unit: str, value: float | None, window_ms: int, what: str) -> int:
 def _number(value: float | None, what: str) -> float:
     if value is None:
         raise Refused(f"{what} says nothing of it")
-    if not isfinite(value) or value < 0:
-        raise Refused(f"{what} is {value}; allowed: numbers from 0")
+    if not 0 <= value <= MOST:
+        raise Refused(f"{what} is {value:g}; allowed: numbers from 0 to {MOST:g}")
     return value

@@ -130,7 +130,8 @@ def connect(
         return Kube(config, timeout_s)
     except (ConfigError, KeyError, TypeError, AttributeError, msgspec.MsgspecError) as error:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "in-cluster account"
-        raise ValueError(f"{where}: {error!s}; give a valid --kubeconfig") from error
+        what = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{where}: {what}; give a valid --kubeconfig") from error
     except (yaml.YAMLError, OSError) as error:
         raise ValueError(f"kubeconfig {kubeconfig} or a file it names: {error}") from error
 

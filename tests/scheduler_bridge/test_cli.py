@@ -43,7 +43,7 @@ def test_the_kubernetes_sink_refuses(
     [
         ("]", "while parsing"),
         ("a", "kubeconfig"),
-        ("{}", "clusters"),
+        ("{}", "it has no 'clusters'; give a valid --kubeconfig"),
         ("{clusters: [], contexts: [], current-context: gone}", "Context 'gone' not found"),
         (
             (

@@ -274,6 +274,23 @@ def test_a_bad_address_is_refused(url: str) -> None:
         check_url(url)
 
 
+@pytest.mark.parametrize("wild", [1e16, 1e305, float("inf"), float("nan"), -1.0])
+def test_r9_one_wild_value_leaves_out_one_node_and_nothing_else(queries: Path, wild: float) -> None:
+    (service,) = read(queries).services
+    calm = {"n0": 0.01, "n1": 0.01}
+    asked, failed = {"n0": 5.0, "n1": 5.0}, {"n0": 0.0, "n1": 0.0}
+    for p99, requests, errors in (
+        ({**calm, "n0": wild}, asked, failed),
+        (calm, {**asked, "n0": wild}, failed),
+        (calm, asked, {**failed, "n0": wild}),
+    ):
+        found, wrong = slis_of(service, p99, requests, errors, 0)
+        assert [one.node for one in found] == ["n1"]
+        (told,) = wrong
+        assert "allowed: numbers from 0 to 1e+15" in told
+        assert len(told) < 120
+
+
 def test_ratios_and_units(queries: Path) -> None:
     text = FILE.replace("unit: s}", "unit: ms}")
     text = text.replace("requests, unit: per_s", "requests, unit: count")
