@@ -96,5 +96,5 @@ def _replays_from_ms(
 ) -> int:
     """What was appended before this no sample that is kept can need."""
     samples = places.get(("samples", partition), ())
-    kept = samples[kept_from.get(partition, 0) :]
-    return kept[0].first_ms - SKEW_MS if kept else 1 << 62
+    first = kept_from.get(partition, 0)
+    return samples[first].first_ms - SKEW_MS if first < len(samples) else 1 << 62

@@ -85,6 +85,7 @@ class Disk:
         self._untidy: set[Place] = set()
         self._rewrite: set[Place] = set()
         self._said_small = False
+        self._finished_bytes = 0
         for place in places:
             if place in self._begins:
                 self._next[place], self.owed[place] = self._begins[place]
@@ -98,9 +99,7 @@ class Disk:
     @property
     def size_bytes(self) -> int:
         """All that lies on disk, about."""
-        files = sum(each.size_bytes for some in self.places.values() for each in some)
-        lines = sum(len(some) for some in self.places.values()) * LINE_BYTES
-        return files + lines + sum(each.size_bytes for each in self._open.values())
+        return self._finished_bytes + sum(each.size_bytes for each in self._open.values())
 
     def next(self, place: Place) -> int | None:
         """The offset to go on at; None for a place that has nothing yet."""
@@ -213,7 +212,7 @@ class Disk:
         self.save()
         segment = partial.finish()
         del self._open[place]
-        self.places.setdefault(place, []).append(segment)
+        self._hold(place, [*self.places.get(place, ()), segment])
 
     def _due(self, topic: str, partial: Partial, now_s: float) -> bool:
         age_s = now_s - partial.opened_s
@@ -261,7 +260,7 @@ class Disk:
         segments = mend(self.root, place)
         self._untidy.discard(place)
         if segments:
-            self.places[place] = segments
+            self._hold(place, segments)
             self._next[place] = segments[-1].last + 1
             self.owed.setdefault(place, segments[0].first)
 
@@ -292,13 +291,18 @@ class Disk:
         self.removed += len(going)
         gone = {segment.name for segment in going}
         for place in {(segment.topic, segment.partition) for segment in going}:
-            self.places[place] = [each for each in self.places[place] if each.name not in gone]
+            self._hold(place, [each for each in self.places[place] if each.name not in gone])
             self._rewrite.add(place)
         self._write_journals()
         self._say_small(before - self.size_bytes < excess_bytes)
 
     def _merge(self, place: Place, old: list[Segment]) -> None:
-        self.places[place] = merge(self.root, self._manifest, place, self.places[place], old)
+        self._hold(place, merge(self.root, self._manifest, place, self.places[place], old))
+
+    def _hold(self, place: Place, segments: list[Segment]) -> None:
+        """These are the segments of a place now."""
+        self._finished_bytes += _bytes(segments) - _bytes(self.places.get(place, ()))
+        self.places[place] = segments
 
     def _write_journals(self) -> None:
         """After the files have gone: that needs room itself. `mend` does it after a kill."""
@@ -316,3 +320,8 @@ class Disk:
                 "raise --max-bytes (%d)", self.sizes.max_bytes,
             )  # fmt: skip
         self._said_small = small
+
+
+def _bytes(segments: Sequence[Segment]) -> int:
+    """With their lines in the journal."""
+    return sum(each.size_bytes for each in segments) + LINE_BYTES * len(segments)

@@ -54,3 +54,25 @@ def test_verify_names_what_is_damaged(path: Path, tmp_path: Path) -> None:
     assert bad.exit_code == 1
     (problem,) = orjson.loads(bad.stdout)["problems"]
     assert "checksum" in problem["why"]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--max-bytes", "5MB"], "at least 10 MB"),
+        (["--max-bytes", "many"], "a size such as 50GB"),
+        (["--topics", "samples,dreams"], "no topic 'dreams'"),
+        (["--from", "yesterday"], "--from 'yesterday'"),
+        (["--brokers", "kafka"], "want host:port"),
+        ([], "--folder"),
+    ],
+)
+def test_bad_settings_are_refused_before_anything_starts(
+    tmp_path: Path, options: list[str], says: str
+) -> None:
+    folder = tmp_path / "recording"
+    given = ["--folder", str(folder), *options] if options else []
+    done = CliRunner(env={"SLACKWATER_RECORDING": ""}).invoke(app, given)
+    assert done.exit_code != 0
+    assert says in " ".join(f"{done.output}{done.exception}".replace("│", " ").split())
+    assert not folder.exists()
