@@ -60,7 +60,9 @@ def record(
     max_bytes: str = typer.Option("50GB", help="How large the folder may grow."),
     segment_age: float = typer.Option(60.0, min=1, max=3600, help="Seconds; if it is not small."),
     segment_bytes: str = typer.Option("64MB", help="Of records as they are on the topic."),
-    as_json: bool = typer.Option(False, "--json", help="A line of JSON every 10 s on stdout."),
+    as_json: bool = typer.Option(
+        False, "--json", help="A line of JSON every 10 s, and at the end."
+    ),
     metrics_host: str = typer.Option("127.0.0.1", help="Where to serve health and metrics."),
     metrics_port: int = typer.Option(0, min=0, max=65535, help="0: a free port, see the log."),
     level: str = typer.Option("info", help="debug, info, warning or error."),
@@ -160,11 +162,11 @@ class _Teller:
 
     def __call__(self, now: Progress) -> None:
         if self._json:
-            if now.at_ms - self._told_ms >= TELL_JSON_MS:
+            if now.ended or now.at_ms - self._told_ms >= TELL_JSON_MS:
                 self._told_ms = now.at_ms
                 typer.echo(msgspec.json.encode(now).decode())
         elif sys.stderr.isatty():
-            typer.echo(f"\r{self._line(now)}\x1b[K", err=True, nl=False)
+            typer.echo(f"\r{self._line(now)}\x1b[K", err=True, nl=now.ended)
         self._before = now
 
     def _line(self, now: Progress) -> str:

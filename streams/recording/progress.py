@@ -39,11 +39,13 @@ class Progress(msgspec.Struct, frozen=True):
     gaps: int
     removed: int
     fulls: int
+    ended: bool = False
 
     @classmethod
     def of(
-        cls, disk: Disk, records: dict[str, int], raw_bytes: dict[str, int], lag: dict[str, int]
-    ) -> Self:
+        cls, disk: Disk, records: dict[str, int], raw_bytes: dict[str, int], lag: dict[str, int],
+        *, ended: bool,
+    ) -> Self:  # fmt: skip
         """As it is now."""
         return cls(
             at_ms=time.time_ns() // 1_000_000,
@@ -58,6 +60,7 @@ class Progress(msgspec.Struct, frozen=True):
             gaps=disk.gaps,
             removed=disk.removed,
             fulls=disk.fulls,
+            ended=ended,
         )
 
     def show(self, metrics: Metrics) -> None:

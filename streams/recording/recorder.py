@@ -70,6 +70,7 @@ class Recorder:
         self._names = {full_name(settings.prefix, name): name for name in settings.topics}
         self._records: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
+        self._ends: dict[TopicPartition, int] = {}  # when it began; fetches know newer ones
         self._full_s = 0.0
         self._round_s = time.monotonic()
         self._connected = False
@@ -107,7 +108,7 @@ class Recorder:
     ) -> None:
         """Positions: where the folder ends, or where the settings say."""
         firsts = await client.beginning_offsets(parts)
-        ends = await client.end_offsets(parts)
+        ends = self._ends = await client.end_offsets(parts)
         at = await _starts(client, parts, self.settings.begin, firsts, ends)
         client.assign(parts)
         new: store.Begins = {}
@@ -135,12 +136,12 @@ class Recorder:
                 await self._rest(stop, full=bool(again))
                 if time.monotonic() - told_s >= TELL_S:
                     told_s = time.monotonic()
-                    await self._say(client, disk)
+                    await self._say(client, disk, ended=False)
         finally:
             left = await asyncio.to_thread(disk.finish_all)
             if left:
                 log.warning("%d open segments found no room; they will be read again", len(left))
-            await self._say(client, disk)
+            await self._say(client, disk, ended=True)
 
     async def _fetched(
         self, client: AIOKafkaConsumer, disk: Disk, stop: asyncio.Event
@@ -199,12 +200,14 @@ class Recorder:
             await asyncio.to_thread(disk.skip, place, firsts[part], RETENTION)
             client.seek(part, disk.next(place))
 
-    async def _say(self, client: AIOKafkaConsumer, disk: Disk) -> None:
+    async def _say(self, client: AIOKafkaConsumer, disk: Disk, *, ended: bool) -> None:
         lag: Counter[str] = Counter()
         for part in client.assignment():
             place = self._place(part)
-            lag[place[0]] += max((client.highwater(part) or 0) - (disk.next(place) or 0), 0)
-        progress = Progress.of(disk, dict(self._records), dict(self._bytes), dict(lag))
+            end = client.highwater(part) or self._ends[part]
+            lag[place[0]] += max(end - (disk.next(place) or 0), 0)
+        counts = dict(self._records), dict(self._bytes), dict(lag)
+        progress = Progress.of(disk, *counts, ended=ended)
         progress.show(self.metrics)
         await asyncio.to_thread(progress.write, self.settings.folder)
         self._tell(progress)

@@ -150,7 +150,7 @@ async def test_all_topics_through_kills(broker: DevBroker, prefix: str, tmp_path
     assert len(manifest.policies) == 1
     assert not list(folder.rglob("*.partial"))
     last = orjson.loads(recorder.text.splitlines()[-1])
-    assert last["lag"]["samples"] == 0
+    assert (last["lag"]["samples"], last["ended"]) == (0, True)
 
 
 async def test_a_second_recorder_and_a_strange_folder_are_refused(
