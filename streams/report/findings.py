@@ -17,6 +17,7 @@ NEAR_S = 120
 MOST_NODES = 3
 MOST_SUSPECTS = 3
 MOST_CHANGES = 4
+MOST_PROBLEMS = 5
 LEAST_CORES = 0.5
 """A smaller difference in what was lent is not worth a sentence."""
 NAMED = 3
@@ -46,9 +47,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
     found += [_policy(change) for change in others]
     found += _evictions(facts)
     found += [_suspect(one) for one in facts.suspects[:MOST_SUSPECTS] if one.correlation > 0]
-    found += [
-        Finding("damage", f"Part of the recording cannot be used: {p}") for p in facts.problems
-    ]
+    found += _damage(facts.problems)
     if not any(one.grave for one in found):
         calm = "No service that measures itself left its objective, and nobody was evicted."
         none = "No service measures itself in this recording, so none can be judged."
@@ -163,6 +162,14 @@ def _evictions(facts: Facts) -> list[Finding]:
             grave=True,
         )
     ]
+
+
+def _damage(problems: tuple[str, ...]) -> list[Finding]:
+    said = [f"Part of the recording cannot be used: {each}." for each in problems[:MOST_PROBLEMS]]
+    more = len(problems) - MOST_PROBLEMS
+    if more > 0:
+        said.append(f"So it is with {more} parts more.")
+    return [Finding("damage", each) for each in said]
 
 
 def _suspect(one: Suspect) -> Finding:

@@ -19,6 +19,7 @@ from streams.report.services import Reports
 STEPS = 600  # about, over the whole recording
 LEAST_STEP_MS = 2_000
 SAMPLES = ("node", "log_ms", "mono_us", "cpu_busy_us", "be_cpu_usage_us", "be_cpu_quota_milli")
+NAMING = ("inventory", "capacity", "ledger")  # a node may be known without a sample of it
 HELD_STEPS = 3
 
 
@@ -44,23 +45,27 @@ class Overview:
         self._count(recording)
 
     def _read_samples(self, recording: Recording) -> None:
-        named = sorted({row["node"] for row in rows(recording, "inventory", ("node",))})
-        self.nodes = Codes([name for name in named if name])
+        named = {row["node"] for table in NAMING for row in rows(recording, table, ("node",))}
+        self.nodes = Codes(sorted(name for name in named if name))
         kept: dict[str, Floats] = {name: empty(0, self.grid) for name in SAMPLES[2:]}
         for batch in read(recording, "samples", SAMPLES):
             log_ms = ints(batch["log_ms"])
             inside = (log_ms >= self.from_ms) & (log_ms <= self.to_ms)
             who = self.nodes.of(batch["node"])
+            kept = {name: self._grown(grid) for name, grid in kept.items()}
             for name, grid in kept.items():
-                if len(grid) < len(self.nodes.names):
-                    more = empty(len(self.nodes.names) - len(grid), self.grid)
-                    kept[name] = np.concatenate([grid, more])
-                put(kept[name], self.grid, who[inside], log_ms[inside], floats(batch[name])[inside])
+                put(grid, self.grid, who[inside], log_ms[inside], floats(batch[name])[inside])
+        kept = {name: self._grown(grid) for name, grid in kept.items()}
         clock = kept["mono_us"]
         self.busy = rates(kept["cpu_busy_us"], clock)
         self.best_effort = rates(kept["be_cpu_usage_us"], clock)
         quota = held(kept["be_cpu_quota_milli"], HELD_STEPS)
         self.allowed = np.where(quota < 0, np.nan, quota / 1000)
+
+    def _grown(self, grid: Floats) -> Floats:
+        """With a row for every node that is known by now."""
+        missing = len(self.nodes.names) - len(grid)
+        return np.concatenate([grid, empty(missing, self.grid)]) if missing else grid
 
     def _read_levels(self, recording: Recording) -> None:
         count = len(self.nodes.names)
@@ -80,9 +85,8 @@ class Overview:
                 self.cores[self.nodes.code(row["node"])] = row["cpu_capacity_milli"] / 1000
 
     def _level(self, into: Floats, node: str, log_ms: int, milli: int | None) -> None:
-        code = self.nodes.code(node)
-        if milli is not None and code < len(into) and log_ms <= self.to_ms:
-            into[code, self.grid.at(np.array([log_ms]))[0]] = milli / 1000
+        if node and milli is not None and log_ms <= self.to_ms:
+            into[self.nodes.code(node), self.grid.at(np.array([log_ms]))[0]] = milli / 1000
 
     def _count(self, recording: Recording) -> None:
         self.evictions: Counter[str] = Counter()
@@ -147,7 +151,7 @@ class Overview:
     def peak_percent(self) -> dict[str, float]:
         """Node -> its busiest step, percent of its CPU."""
         busy = np.nan_to_num(self.busy).max(axis=1, initial=0.0)
-        share = 100 * busy / np.maximum(self.cores[: len(busy)], 0.001)
+        share = 100 * busy / np.where(self.cores > 0, self.cores, np.inf)
         return dict(zip(self.nodes.names, np.round(share, 1).tolist(), strict=True))
 
     def lines(self, detailed: list[str]) -> tuple[Node, ...]:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from streams.recording import BadRecording, Recording
+from streams.recording import BadRecording, Recording, open_recording
 from streams.report.build import Wish, build
 from streams.report.cli import app
 from streams.report.model import Report
@@ -103,6 +103,21 @@ def test_nodes_are_chosen_and_a_node_that_is_not_there_is_refused(recording: Rec
     assert {pod.node for pod in one.pods} == {"node-00002"}
     with pytest.raises(BadRecording, match="node 'other' is not in it: it has node-00000"):
         build(recording, Wish("x", ("other",), 1))
+
+
+@pytest.mark.parametrize("tenths", [1, 5, 8])
+def test_of_a_bundle_that_was_cut_short_it_says_what_is_left(
+    bundle: Path, tmp_path: Path, tenths: int
+) -> None:
+    raw = bundle.read_bytes()
+    path = tmp_path / "short.slack"
+    path.write_bytes(raw[: len(raw) * tenths // 10])
+    with open_recording(path) as recording:
+        report = build(recording, Wish("short"))
+    assert len(report.nodes) == NODES
+    assert any(text.startswith("Part of the recording") for text in told(report, "damage"))
+    assert "samples/" in " ".join(report.about.problems)
+    assert render(report)
 
 
 def test_the_page_loads_nothing_and_is_small(report: Report) -> None:
