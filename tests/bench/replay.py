@@ -92,6 +92,7 @@ def main() -> int:
             "times_real_time": round(small.times, 1),
             "outputs_equal": small.said["equal"],
             "cpu_s": round(small.cpu_s, 2),
+            "times_real_time_by_cpu": round(float(small.said["span_s"]) / small.cpu_s, 1),
             "load_average": round(os.getloadavg()[0], 1),
         }
         goals = [Goal("times_real_time", round(small.times, 1), 100, "at_least")]
