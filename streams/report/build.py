@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from streams.recording import Recording
 from streams.recording.manifest import BadRecording
 from streams.report import suspects
+from streams.report.beside import Told
 from streams.report.detail import Timelines
 from streams.report.findings import Facts, findings
 from streams.report.marks import LANES, Marks
-from streams.report.model import About, Finding, Pod, Report, Suspect
+from streams.report.model import About, Pod, Report, Suspect
 from streams.report.overview import Overview
 from streams.report.pods import Use, lines, uses
 from streams.report.policies import Policies
@@ -33,15 +33,18 @@ class Wish:
 
 
 def build(
-    recording: Recording, wish: Wish, what_if: tuple[dict[str, Any], list[Finding]] | None = None
-) -> Report:
-    """All that is said. ``what_if``: its figures, and what it finds.
+    recording: Recording, wish: Wish, what_if: Told | None = None,
+    step: Callable[[str], None] = lambda _doing: None,
+) -> Report:  # fmt: skip
+    """All that is said. ``what_if``: its figures, and what it finds; ``step``: hears what is done.
 
     Raises BadRecording for a node that is not in it, and for a recording without samples.
     """
+    step("all nodes")
     policies = Policies(recording)
     overview = Overview(recording, reports(recording, policies.objectives()))
     chosen = choose(overview, wish)
+    step(f"{len(chosen)} nodes closely")
     timelines = Timelines(recording, overview, chosen)
     pods: list[Pod] = []
     found: list[Suspect] = []
@@ -59,6 +62,7 @@ def build(
         for uid, fact in zip(use.uids, use.facts, strict=True)
         if fact.label
     }
+    step("decisions")
     marks = Marks(recording, chosen, policies.version, labels)
     about = _about(recording, wish, overview)
     told = findings(Facts(overview, policies, found, about.problems))

@@ -73,7 +73,8 @@ def report(
                 _tables(recording, csv, json_lines)
             else:
                 wish = Wish(path.name, tuple(node), nodes)
-                made = build(recording, wish, _beside(path, policy, what_if))
+                made = build(recording, wish, _beside(path, policy, what_if), _progress)
+                _progress("")
                 _write(made, out or Path(f"{path.stem}.html"), as_json=as_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -86,7 +87,16 @@ def _beside(path: Path, policy: str, answer: Path | None) -> beside.Told | None:
     """What another policy would have done, where it is named."""
     if answer is not None:
         return beside.told(beside.read(answer))
-    return beside.told(beside.run(path, policy)) if policy else None
+    if not policy:
+        return None
+    _progress("what the other policy would have done")
+    return beside.told(beside.run(path, policy))
+
+
+def _progress(doing: str) -> None:
+    """What is being read, on a terminal; "": nothing any more."""
+    if sys.stderr.isatty():
+        typer.echo("\r\033[K" + (f"reading: {doing}" if doing else ""), err=True, nl=False)
 
 
 def _tables(recording: Recording, csv: Path | None, json_lines: Path | None) -> None:
