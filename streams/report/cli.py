@@ -107,6 +107,11 @@ def _tables(recording: Recording, csv: Path | None, json_lines: Path | None) -> 
             typer.echo(f"{folder}: {len(written)} tables, {rows} rows")
 
 
+def _shown(text: str) -> str:
+    """Control characters as escapes, so that no name can write on the terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def _write(made: Report, out: Path, *, as_json: bool) -> None:
     """The page beside its findings in words; or all of it as JSON, and no page."""
     if as_json:
@@ -116,7 +121,7 @@ def _write(made: Report, out: Path, *, as_json: bool) -> None:
     partial.write_text(render(made), encoding="utf-8")
     partial.replace(out)
     for finding in made.findings:
-        typer.echo(f"- {finding.text}")
+        typer.echo(f"- {_shown(finding.text)}")
     size = out.stat().st_size / 1e6
     close = len(made.details)
     typer.echo(f"{out}: {size:.1f} MB, {made.about.nodes} nodes, {close} of them closely")

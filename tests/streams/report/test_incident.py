@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streams.recording import BadRecording, Recording, open_recording
+from streams.report import cli
 from streams.report.build import Wish, build
 from streams.report.cli import app
 from streams.report.model import Report
@@ -135,6 +136,15 @@ def test_the_command_writes_a_page_and_says_what_stands_out(bundle: Path, tmp_pa
     assert "- shop/web left its objective" in done.output
     assert out.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert not list(tmp_path.glob("*.partial"))
+
+
+def test_no_name_writes_on_the_terminal(
+    report: Report, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = msgspec.structs.replace(report.findings[0], text="pod \x1b[2J\n gone")
+    made = msgspec.structs.replace(report, findings=(evil,))
+    cli._write(made, tmp_path / "page.html", as_json=False)
+    assert "- pod \\x1b[2J\\n gone" in capsys.readouterr().out
 
 
 def test_the_same_as_json_and_as_an_answer_in_sql(bundle: Path) -> None:
