@@ -24,6 +24,11 @@ class Image:
     n: int
     chunks: dict[int, int] = field(default_factory=dict)  # number -> offset
 
+    @property
+    def whole(self) -> bool:
+        """Whether every chunk is there."""
+        return len(self.chunks) == self.n and all(0 <= number < self.n for number in self.chunks)
+
 
 def images_of(source: Source, partition: int, above: int = -1) -> list[Image]:
     """Images of this installation of which every chunk is there above an offset, by `at`."""
@@ -35,7 +40,7 @@ def images_of(source: Source, partition: int, above: int = -1) -> list[Image]:
         image = found.setdefault(chunk.cut, Image(chunk.at, chunk.n))
         if (image.at, image.n) == (chunk.at, chunk.n):
             image.chunks.setdefault(chunk.i, record.offset)
-    whole = [each for each in found.values() if sorted(each.chunks) == list(range(each.n))]
+    whole = [each for each in found.values() if each.whole]
     return sorted(whole, key=lambda each: each.at)
 
 
