@@ -91,7 +91,7 @@ def pseudonymised(source: Source, chosen: Chosen, key: bytes = b"") -> Chosen:
         names.tell(DIGEST, then, now)
     hiding.letters = _letters(chosen.places, hiding)
     places: Places = {}
-    notes = [note for note in chosen.notes if not cut.nodes]
+    notes = list(chosen.notes)
     for place, read in chosen.places.items():
         if place in states:
             chunks, unknown = _image(states[place], hiding, collected, standing[place], read())

@@ -219,8 +219,9 @@ def lies(good: Good, dice: Random) -> bytes:
     said = good.manifest()
     for _ in range(dice.choice((1, 1, 1, 3))):
         segments = said.get("segments")
-        inside = isinstance(segments, list) and segments and isinstance(segments[0], dict)
-        where = dice.choice(segments) if inside and dice.random() < 0.7 else said
+        where = said
+        if isinstance(segments, list) and segments and isinstance(segments[0], dict):
+            where = dice.choice(segments) if dice.random() < 0.7 else said
         key = dice.choice(list(where))
         value = dice.choice(HUGE)
         if isinstance(where[key], int) and dice.random() < 0.5:
