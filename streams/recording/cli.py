@@ -27,6 +27,7 @@ from streams.leave import leave
 from streams.metrics import RECORD_METRICS, Metrics
 from streams.moments import moment, shown
 from streams.recording import open_recording
+from streams.recording.cut_cli import cut_command
 from streams.recording.disk import Sizes
 from streams.recording.manifest import Gap, Manifest
 from streams.recording.overview import Held, held, next_offsets
@@ -43,6 +44,9 @@ EITHER = typer.Argument(help="A recording (folder) or a bundle (file).")
 UNITS = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000, "T": 1_000_000_000_000}
 LEAST_BYTES = 10_000_000
 TELL_JSON_MS = 10_000
+
+
+app.command("cut")(cut_command)
 
 
 @app.callback(invoke_without_command=True)

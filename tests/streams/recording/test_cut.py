@@ -9,7 +9,6 @@ import signal
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from schemas import codec
@@ -17,8 +16,8 @@ from schemas.policy import published
 from schemas.records import Inventory, PolicyRecord
 from streams.moments import BadMoment
 from streams.recording import BadRecording, Manifest, Recording, open_recording
+from streams.recording.cli import app
 from streams.recording.cut import Wanted, choose, write
-from streams.recording.cut_cli import cut_command
 from tests.sim.broker import START_MS, Broker
 from tests.streams.recording import made
 from tests.streams.recording.refold import recorded, refolded
@@ -173,10 +172,8 @@ def test_a_full_disk_leaves_nothing(whole: Path, tmp_path: Path) -> None:
 
 
 def test_the_command(whole: Path, tmp_path: Path) -> None:
-    app = typer.Typer()
-    app.command()(cut_command)
     path = tmp_path / "cut.slack"
-    asked = [str(whole), "-o", str(path), "--from", "-20s", "--to", "now", "--json"]
+    asked = ["cut", str(whole), "-o", str(path), "--from", "-20s", "--to", "now", "--json"]
     done = CliRunner().invoke(app, asked, catch_exceptions=False)
     told = json.loads(done.stdout)
     assert done.exit_code == 0 and told["size_bytes"] == path.stat().st_size
