@@ -1,6 +1,6 @@
 """Which pods a sample's columns are about: the pod sets of the inventory, by node and revision.
 
-`streams.recording.tables.sampled` asks for the set of a sample, `streams.explain_past` for a pod
+`streams.recording.tables.sampled` asks for the set of a sample, `streams.explain.past` for a pod
 by its uid or name.
 """
 

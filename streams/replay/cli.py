@@ -19,8 +19,8 @@ from schemas.errors import BadPolicy
 from schemas.keys import BadKeys
 from schemas.names import check_brokers
 from schemas.topics import PREFIX
-from streams.explain import clock
-from streams.explain_cli import moment
+from streams.explain.cli import moment
+from streams.explain.line import clock
 from streams.recording import BadRecording
 from streams.replay.into import check_prefix, into
 from streams.replay.result import EXIT, Replayed, replayed

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import orjson
 
-from streams.explain import clock
-from streams.explain_words import because
+from streams.explain.line import clock
+from streams.explain.words import because
 from streams.recording.segment import Record
 from streams.replay.keys import OutputKey
 from streams.replay.result import Difference

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from streams.explain import clock
+from streams.explain.line import clock
 from streams.recording.manifest import BadRecording
 from streams.replay.run import Wanted, opened
 from streams.replay.what_if.command import choices_of

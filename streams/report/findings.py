@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streams.explain import clock
+from streams.explain.line import clock
 from streams.report.grid import Floats
 from streams.report.model import Change, Finding, Service, Suspect
 from streams.report.overview import Overview

@@ -13,8 +13,8 @@ from typing import Any
 from schemas import codec
 from schemas.errors import BadRecord
 from schemas.records import Capacity, Command
-from streams.explain import SAID_AGAIN
-from streams.explain_words import RULES, Seen, because, sentence
+from streams.explain.line import SAID_AGAIN
+from streams.explain.words import RULES, Seen, because, sentence
 from streams.recording import Recording
 from streams.report.columns import rows
 from streams.report.model import Mark

@@ -14,7 +14,7 @@ from agents.log import SideRecord, TickEntry
 from agents.state import PartitionState
 from agents.step import step
 from schemas.records import Capacity, Inventory, Tick
-from streams.explain_words import REASONS, RULES, Seen, sentence
+from streams.explain.words import REASONS, RULES, Seen, sentence
 from tests.agents.slo_kit import API, FAST, RULE, WEB, Guarded, decisions, node, sli
 from tests.agents.worlds import INCARNATION, PARTITION, World, of, online, said
 

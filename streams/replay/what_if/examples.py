@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from schemas import codec
 from schemas.errors import BadRecord
 from schemas.records import Capacity, Cause, Command, Decision
-from streams.explain_words import Seen, sentence
+from streams.explain.words import Seen, sentence
 from streams.replay.source import Source
 from streams.replay.what_if.result import Example, Mark
 

@@ -16,7 +16,7 @@ from agents.log import Output
 from agents.state import PartitionState
 from schemas import codec
 from schemas.records import Capacity, Command
-from streams.explain_words import cores, size
+from streams.explain.words import cores, size
 from streams.replay.what_if.result import Mark
 
 SUPPRESS, CAPACITY, ISOLATE = "suppress", "capacity", "isolate"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from streams.explain import clock
+from streams.explain.line import clock
 from streams.replay.what_if.result import Group, Side, WhatIf
 from streams.replay.what_if.scores import SCORES
 

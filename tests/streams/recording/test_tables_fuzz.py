@@ -12,12 +12,12 @@ import pytest
 
 from schemas import codec
 from schemas.topics import BY_NAME
-from streams.explain import standing, told
-from streams.explain_acts import every
-from streams.explain_answers import not_scheduled
-from streams.explain_capacity import Wish, compare
-from streams.explain_read import Span
-from streams.explain_recorded import of_recording
+from streams.explain.acts import every
+from streams.explain.answers import not_scheduled
+from streams.explain.capacity import Wish, compare
+from streams.explain.line import standing, told
+from streams.explain.read import Span
+from streams.explain.recorded import of_recording
 from streams.recording import open_recording
 from streams.recording.manifest import Manifest
 from streams.recording.pack import pack

@@ -1,6 +1,6 @@
 """Why these pods go, in this order, and not the next: the keys of an eviction's order in words.
 
-Pure; `streams.explain_words` adds it to the sentence of an eviction. The keys are the terms that
+Pure; `streams.explain.words` adds it to the sentence of an eviction. The keys are the terms that
 `agents.eviction.why` leaves in the audit log: ``pod0_`` the first victim, ``next_`` who stays.
 """
 

@@ -18,12 +18,13 @@ from agents.log import Output
 from schemas import codec
 from schemas.records import Capacity, Cause, Command, Decision, FleetFacts, Inventory, PolicyRecord
 from schemas.topics import full_name
-from streams import explain_cli, explain_victims, stages
+from streams import stages
 from streams.dev_broker import DevBroker
-from streams.explain import clock, standing, told
-from streams.explain_answers import NoAnswer
-from streams.explain_past import DECIDED, Past, Place
-from streams.explain_words import REASONS, RULES, because
+from streams.explain import cli, victims
+from streams.explain.answers import NoAnswer
+from streams.explain.line import clock, standing, told
+from streams.explain.past import DECIDED, Past, Place
+from streams.explain.words import REASONS, RULES, because
 from streams.policy_gate import digest_of
 from streams.topic_reader import CannotRun, producer, started
 from streams.topics_admin import create, publish
@@ -138,23 +139,23 @@ def test_the_key_that_set_the_victim_and_the_next_apart(
     victim: dict[str, int], stays: dict[str, int], why: str
 ) -> None:
     terms = keys("pod0_", 0, **victim) | keys("next_", 3, **stays)
-    said = explain_victims.order(terms, ["a"], str, by_share=False)
+    said = victims.order(terms, ["a"], str, by_share=False)
     assert said.endswith(f"next in line is the pod at place 3 of its node's set, which stays {why}")
 
 
 def test_starved_work_goes_by_its_use_of_what_it_asked_for() -> None:
     terms = keys("pod0_", 0, used=2, request=1) | keys("next_", 1, used=3, request=9)
-    said = explain_victims.order(terms, ["a"], str, by_share=True)
+    said = victims.order(terms, ["a"], str, by_share=True)
     assert said.endswith("because it uses less of what it asked for")
 
 
 def test_many_victims_are_counted_and_none_says_nothing() -> None:
     terms = {"untold": 4} | keys("pod0_", 0) | keys("pod1_", 5) | keys("pod2_", 2)
-    said = explain_victims.order(terms | keys("pod3_", 7), ["a"], str, by_share=False)
+    said = victims.order(terms | keys("pod3_", 7), ["a"], str, by_share=False)
     assert said.startswith("; first a (best effort")
     assert "then the pod at place 5 of its node's set (" in said
     assert said.endswith("then 5 more")
-    assert explain_victims.order({"used": 1}, ["a"], str, by_share=False) == ""
+    assert victims.order({"used": 1}, ["a"], str, by_share=False) == ""
 
 
 def test_capacity_is_told_with_the_terms_that_were_published(outputs: list[Output]) -> None:
@@ -229,12 +230,12 @@ def test_every_reason_that_suppress_and_capacity_give_has_words() -> None:
      ("2023-11-14T23:13:20+01:00", 1_700_000_000_000)],
 )  # fmt: skip
 def test_moments(text: str, at_ms: int) -> None:
-    assert explain_cli.moment(text) == at_ms
+    assert cli.moment(text) == at_ms
 
 
 def test_what_is_no_moment_is_refused() -> None:
     with pytest.raises(CannotRun, match="milliseconds"):
-        explain_cli.moment("yesterday")
+        cli.moment("yesterday")
 
 
 async def stage(broker: DevBroker, prefix: str, outputs: list[Output]) -> None:
@@ -253,7 +254,7 @@ async def stage(broker: DevBroker, prefix: str, outputs: list[Output]) -> None:
 
 def slackwater(broker: DevBroker, prefix: str, *arguments: str) -> Result:
     environment = {"SLACKWATER_BROKERS": broker.bootstrap, "SLACKWATER_PREFIX": prefix}
-    return CliRunner().invoke(explain_cli.app, list(arguments), env=environment)
+    return CliRunner().invoke(cli.app, list(arguments), env=environment)
 
 
 def test_of_a_node_that_only_observes_it_says_so_and_which_command_comes_next(

@@ -1,6 +1,6 @@
 """Which version of the policy a digest is, who published it, when and what for. Pure.
 
-`streams.explain` asks for every decision; the record on topic `policies` is all that is needed.
+`line` asks for every decision; the record on topic `policies` is all that is needed.
 """
 
 from __future__ import annotations

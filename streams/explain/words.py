@@ -1,4 +1,4 @@
-"""Decisions in sentences that a tired person understands. Pure; `streams.explain` calls `sentence`.
+"""Decisions in sentences that a tired person understands. Pure; `line` calls `sentence`.
 
 A decider that has no sentence of its own yet is told by its reason and its figures. Sums are given
 with every term, so that they can be checked by hand.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from agents.slo_guard import FOR
 from agents.slo_ladder import CLASSES as BORROWERS
 from schemas.records import Capacity, Command
-from streams.explain_victims import order
+from streams.explain.victims import order
 
 GIB = 1 << 30
 ALL_PERMILLE = 1000

@@ -1,7 +1,7 @@
 """Why something was decided: one decision about one node, with its figures, rule and causes. Pure.
 
 Every question ends in `Line`s; `standing` gives the newest of each decider about a node, others
-are found by `streams.explain_acts`. No state is needed, because every decision carries its
+are found by `streams.explain.acts`. No state is needed, because every decision carries its
 figures, its rule's reason and its cause.
 """
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from schemas.records import Ack, Capacity, Cause, Command, Decision
-from streams import explain_node_words as node_words
-from streams.explain_past import Past, Place
-from streams.explain_words import RULES, Seen, because, sentence
+from streams.explain import node_words
+from streams.explain.past import Past, Place
+from streams.explain.words import RULES, Seen, because, sentence
 
 SAID_AGAIN = ("refresh", "steady")
 """Reasons of decisions that only repeat the one before."""

@@ -1,4 +1,4 @@
-"""What was said up to a moment, sorted for questions. Pure; `streams.explain_read` fills it.
+"""What was said up to a moment, sorted for questions. Pure; `streams.explain.read` fills it.
 
 It does not know whether its records come from a recording or from the topics of a cluster.
 """
@@ -25,7 +25,7 @@ from schemas.records import (
     PolicyRecord,
 )
 from schemas.signing import AUDITED, NODE_SAYS, WORKER_SAYS, key_id
-from streams.explain_policies import Policies
+from streams.explain.policies import Policies
 from streams.intake import Check
 from streams.pod_sets import PodSets
 

@@ -16,10 +16,10 @@ from typing import Any
 from schemas import codec
 from schemas.errors import BadRecord
 from schemas.records import Ack, Cause, EvictionReport
-from streams import explain_node_words as node_words
-from streams.explain import Line, became, of_command, of_decision
-from streams.explain_past import Past, Place
-from streams.explain_words import RULES
+from streams.explain import node_words
+from streams.explain.line import Line, became, of_command, of_decision
+from streams.explain.past import Past, Place
+from streams.explain.words import RULES
 
 FIGURES = (
     "memory_total_bytes", "memory_available_bytes", "be_memory_used_bytes",

@@ -10,10 +10,10 @@ from schemas import policy as policies
 from schemas.errors import BadPolicy
 from schemas.records import Capacity
 from streams import stages
-from streams.explain import SAID_AGAIN
-from streams.explain_past import Past, Place
-from streams.explain_policies import Published
-from streams.explain_words import because, cores, size
+from streams.explain.line import SAID_AGAIN
+from streams.explain.past import Past, Place
+from streams.explain.policies import Published
+from streams.explain.words import because, cores, size
 from streams.policy_text import differences, on_node
 
 RESOURCES: tuple[tuple[str, str, str, str, Callable[[int], str]], ...] = (

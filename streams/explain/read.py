@@ -1,6 +1,6 @@
 """Reading what a question needs, from the topics of a cluster; which records those are.
 
-`streams.explain_recorded` reads the same from a recording, and both end in one `Past`.
+`streams.explain.recorded` reads the same from a recording, and both end in one `Past`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from aiokafka.partitioner import DefaultPartitioner
 
 from schemas.topics import BY_NAME, full_name
 from streams import topic_reader
-from streams.explain_acts import Folded
-from streams.explain_past import DECIDED, DONE, KNOWN, Past
+from streams.explain.acts import Folded
+from streams.explain.past import DECIDED, DONE, KNOWN, Past
 from streams.intake import Check
 
 TOPICS = (*KNOWN, *DECIDED, *DONE)

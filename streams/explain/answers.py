@@ -1,4 +1,4 @@
-"""Each question's answer, as a document and as text. Pure; `streams.explain_cli` asks.
+"""Each question's answer, as a document and as text. Pure; `streams.explain.cli` asks.
 
 A question without an answer raises `NoAnswer`, which says where to look.
 """
@@ -12,12 +12,14 @@ from typing import Any
 from schemas.errors import BadPolicy
 from schemas.policy import published
 from schemas.records import PodFact
-from streams import explain_capacity, explain_pod, stages
-from streams.explain import clock, standing, told
-from streams.explain_acts import Folded, by_cause, by_command, every, last_act
-from streams.explain_capacity import Wish
-from streams.explain_past import Past
-from streams.explain_words import cores, size
+from streams import stages
+from streams.explain import capacity
+from streams.explain import pod as pod_story
+from streams.explain.acts import Folded, by_cause, by_command, every, last_act
+from streams.explain.capacity import Wish
+from streams.explain.line import clock, standing, told
+from streams.explain.past import Past
+from streams.explain.words import cores, size
 from streams.policy_text import on_node
 
 QUIET = ("observe", stages.CONTROL)
@@ -89,7 +91,7 @@ def of_cause(past: Past, partition: int, offset: int) -> Answer:
 
 def of_pods(past: Past, samples: Folded, pods: Iterable[tuple[str, PodFact]]) -> Answer:
     """One pod, or all of a name."""
-    stories = [explain_pod.story(past, node, pod, samples, past.at_ms) for node, pod in pods]
+    stories = [pod_story.story(past, node, pod, samples, past.at_ms) for node, pod in pods]
     text: list[str] = []
     for one in stories:
         text.append(one.sentence[:1].upper() + one.sentence[1:])
@@ -99,7 +101,7 @@ def of_pods(past: Past, samples: Folded, pods: Iterable[tuple[str, PodFact]]) ->
 
 def of_capacity(past: Past, node: str, now_ms: int, before_ms: int) -> Answer:
     """What changed between two moments."""
-    found = explain_capacity.compare(past, node, now_ms, before_ms)
+    found = capacity.compare(past, node, now_ms, before_ms)
     if found is None:
         raise NoAnswer(
             f"capacity of node {node} is not known at {clock(before_ms)} or at {clock(now_ms)}: "
@@ -123,7 +125,7 @@ def not_scheduled(past: Past, named: str, wish: Wish, found: list[tuple[str, Pod
         for node, pod in found
         if (facts := past.sets.of_node(node, past.at_ms)) and pod in facts.pods
     ]
-    offers = explain_capacity.offers(past, wish, past.at_ms)
+    offers = capacity.offers(past, wish, past.at_ms)
     if not offers:
         raise NoAnswer(f"no node is known in the time before that: {FURTHER}")
     fits = [offer for offer in offers if not offer.why]

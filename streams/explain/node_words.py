@@ -1,12 +1,12 @@
-"""What nodes and the Eviction API said, in sentences. Pure; `streams.explain_acts` calls this.
+"""What nodes and the Eviction API said, in sentences. Pure; `streams.explain.acts` calls this.
 
-The words of decisions are in `streams.explain_words`; a code that is in neither stands for itself.
+The words of decisions are in `streams.explain.words`; a code that is in neither stands for itself.
 """
 
 from __future__ import annotations
 
 from schemas.records import Ack, EvictionReport
-from streams.explain_words import REASONS, because, cores
+from streams.explain.words import REASONS, because, cores
 
 LOCAL_RULES = {
     "suppress": "the lower of the centre's command and the node's own law; a lapsed command may "

@@ -1,4 +1,4 @@
-"""Reading what a question needs from a recording; see `streams.explain_read`."""
+"""Reading what a question needs from a recording; see `streams.explain.read`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from schemas.topics import BY_NAME
-from streams.explain_acts import Folded
-from streams.explain_past import KNOWN, Past
-from streams.explain_read import LATE_MS, TOPICS, Span, before
+from streams.explain.acts import Folded
+from streams.explain.past import KNOWN, Past
+from streams.explain.read import LATE_MS, TOPICS, Span, before
 from streams.intake import Check
 from streams.recording import Recording
 from streams.recording.tables import read as decoded

@@ -15,14 +15,14 @@ import typer
 
 from schemas.names import NODE_NAME
 from schemas.records import PodFact
-from streams import explain_answers, explain_read
-from streams.explain import told
-from streams.explain_acts import Folded
-from streams.explain_answers import Answer, NoAnswer
-from streams.explain_capacity import Wish
-from streams.explain_past import Past
-from streams.explain_pod import find
-from streams.explain_read import Span
+from streams.explain import answers, read
+from streams.explain.acts import Folded
+from streams.explain.answers import Answer, NoAnswer
+from streams.explain.capacity import Wish
+from streams.explain.line import told
+from streams.explain.past import Past
+from streams.explain.pod import find
+from streams.explain.read import Span
 from streams.intake import Check
 from streams.keyring import Folder
 from streams.topic_reader import CannotRun
@@ -65,12 +65,10 @@ class Asked:
         if self._opened is not None:
             self._opened.close()
 
-    def read(
-        self, span: Span, topics: tuple[str, ...] = explain_read.TOPICS
-    ) -> tuple[Past, Folded]:
+    def read(self, span: Span, topics: tuple[str, ...] = read.TOPICS) -> tuple[Past, Folded]:
         """What was said in a span. Raises CannotRun."""
         if self._opened is not None:
-            from streams.explain_recorded import of_recording  # noqa: PLC0415  (brings Arrow)
+            from streams.explain.recorded import of_recording  # noqa: PLC0415  (brings Arrow)
 
             found = of_recording(self._opened, span, topics, self._check, _reading)
             for problem in self._opened.problems:
@@ -78,7 +76,7 @@ class Asked:
             self._opened.problems.clear()
             return found
         brokers, prefix = self._brokers, self._prefix
-        return asyncio.run(explain_read.of_cluster(brokers, prefix, span, topics, self._check))
+        return asyncio.run(read.of_cluster(brokers, prefix, span, topics, self._check))
 
     def pods(self, named: str) -> list[tuple[str, PodFact]]:
         """Node and facts of each pod of that name or uid."""
@@ -148,7 +146,7 @@ def explain(
             answer = _command(asked, command)
         elif cause:
             past, _ = asked.read(replace(asked.span, partition=place[0]))
-            answer = explain_answers.of_cause(past, *place)
+            answer = answers.of_cause(past, *place)
         elif not_scheduled:
             answer = _not_scheduled(
                 asked, not_scheduled, Wish(cpu_milli, memory_bytes, workload, mid)
@@ -163,13 +161,13 @@ def explain(
 def _node(asked: Asked, node: str, against: str) -> Answer:
     past, acts = asked.read(replace(asked.span, node=node))
     if not against:
-        return explain_answers.of_node(past, node, acts)
+        return answers.of_node(past, node, acts)
     before_ms = moment(against)
     if before_ms >= asked.span.at_ms:
         raise CannotRun("--against has to be earlier than --at")
     if asked.span.from_ms is not None and before_ms <= asked.span.from_ms + MINUTE_MS:
         past, _ = asked.read(replace(asked.span, node=node, from_ms=before_ms - 10 * MINUTE_MS))
-    return explain_answers.of_capacity(past, node, asked.span.at_ms, before_ms)
+    return answers.of_capacity(past, node, asked.span.at_ms, before_ms)
 
 
 def _command(asked: Asked, command: str) -> Answer:
@@ -180,7 +178,7 @@ def _command(asked: Asked, command: str) -> Answer:
             f"{command!r:.80} is no id of a command: INCARNATION.PARTITION.OFFSET.NODE.DECIDER"
         )
     past, _ = asked.read(replace(asked.span, node=node))
-    return explain_answers.of_command(past, command)
+    return answers.of_command(past, command)
 
 
 def _pod(asked: Asked, named: str) -> Answer:
@@ -189,7 +187,7 @@ def _pod(asked: Asked, named: str) -> Answer:
     if not pods:
         raise NoAnswer(f"no node has had a pod {named}: name it by uid or NAMESPACE/NAME")
     past, acts = asked.read(replace(asked.span, node=nodes.pop() if len(nodes) == 1 else ""))
-    return explain_answers.of_pods(past, acts, pods)
+    return answers.of_pods(past, acts, pods)
 
 
 def _not_scheduled(asked: Asked, named: str, wish: Wish) -> Answer:
@@ -201,7 +199,7 @@ def _not_scheduled(asked: Asked, named: str, wish: Wish) -> Answer:
             wish.mid or pod.priority_class == "mid",
         )  # fmt: skip
     past, _ = asked.read(asked.span, ("policies", "inventory", "ledger", "capacity"))
-    return explain_answers.not_scheduled(past, named, wish, pods)
+    return answers.not_scheduled(past, named, wish, pods)
 
 
 def _every(asked: Asked, node: str, as_json: bool) -> None:
@@ -210,7 +208,7 @@ def _every(asked: Asked, node: str, as_json: bool) -> None:
     def say(line: Any) -> None:
         typer.echo(orjson.dumps(line).decode() if as_json else _shown(told(line)))
 
-    explain_answers.of_every(past, acts, say)
+    answers.of_every(past, acts, say)
 
 
 def _print(answer: Answer, as_json: bool) -> None:

@@ -29,15 +29,15 @@ from schemas.records import (
     PolicyRecord,
 )
 from schemas.signing import Checker, WorkerSigner
-from streams import explain_cli
-from streams.explain import Line, of_command, of_decision, told
-from streams.explain_acts import Folded, every, is_local
-from streams.explain_answers import NoAnswer
-from streams.explain_capacity import Wish, compare, offers
-from streams.explain_node_words import has_words
-from streams.explain_past import Past, Place
-from streams.explain_read import Span
-from streams.explain_recorded import of_recording
+from streams.explain import cli
+from streams.explain.acts import Folded, every, is_local
+from streams.explain.answers import NoAnswer
+from streams.explain.capacity import Wish, compare, offers
+from streams.explain.line import Line, of_command, of_decision, told
+from streams.explain.node_words import has_words
+from streams.explain.past import Past, Place
+from streams.explain.read import Span
+from streams.explain.recorded import of_recording
 from streams.recording import open_recording
 from streams.recording.manifest import Manifest
 from streams.recording.pack import pack
@@ -112,7 +112,7 @@ def recorded(request: pytest.FixtureRequest, storms: dict[int, Told]) -> Told:
 
 
 def slackwater(path: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(explain_cli.app, [*arguments, "--recording", str(path)])
+    return CliRunner().invoke(cli.app, [*arguments, "--recording", str(path)])
 
 
 def test_every_command_has_an_answer(recorded: Told) -> None:
@@ -480,7 +480,7 @@ def test_each_reason_why_work_does_not_fit(more: dict[str, Any], wish: Wish, why
 
 def test_a_cluster_is_asked_without_arrow() -> None:
     code = (
-        "import sys, streams.explain_cli\n"
+        "import sys, streams.explain.cli\n"
         "heavy = {'pyarrow', 'duckdb', 'faust'} & sys.modules.keys()\n"
         "assert not heavy, heavy"
     )

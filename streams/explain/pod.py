@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from schemas.records import PodFact
-from streams.explain import Line, standing
-from streams.explain_acts import Folded, last_act, of_pod
-from streams.explain_past import Past
-from streams.explain_words import cores, size
+from streams.explain.acts import Folded, last_act, of_pod
+from streams.explain.line import Line, standing
+from streams.explain.past import Past
+from streams.explain.words import cores, size
 
 BEST_EFFORT = "BE"
 

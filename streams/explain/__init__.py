@@ -1,0 +1,1 @@
+"""Why something was decided, from the audit log alone; `line` first, `cli` is the command."""

@@ -1,0 +1,1 @@
+"""Explain: each act has an answer, from topics and from recordings."""
