@@ -49,7 +49,7 @@ from tests.sim.cluster import Cluster
 from tests.sim.kernel import GIB
 from tests.streams.recording import made
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SEEDS = (4, 5, 11)
 END = 1 << 50
 
