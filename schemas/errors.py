@@ -46,3 +46,5 @@ REASONS: tuple[str, ...] = (
     "bad_signature",  # not what was signed, or signed by another
     "unknown_partition",  # a tick for another partition or an older incarnation
 )
+FORGED = frozenset({"unsigned", "unknown_key", "bad_signature"})
+"""Reasons of records that were not believed for who said them."""

@@ -20,10 +20,10 @@ import orjson
 from agents.state import PartitionState
 from streams.images import unpack
 from streams.intake import Check, unchecked
+from streams.recording.source import Source
 from streams.replay.compare import Comparison
 from streams.replay.fold import Fold
 from streams.replay.result import Partition
-from streams.replay.source import Source
 from streams.replay.spoken import Spoken
 from streams.replay.start import images_of
 from streams.replay.topics import TopicSource

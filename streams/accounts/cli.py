@@ -29,7 +29,7 @@ from streams.accounts.statement import BYS, By, Statement, Wanted
 from streams.accounts.text import page
 from streams.moments import moment, shown
 from streams.recording import Recording, open_recording
-from streams.replay.source import Source
+from streams.recording.source import Source
 from streams.replay.topics import TopicSource
 from streams.topic_reader import CannotRun
 from streams.topics_cli import INSTALLED_PREFIX, hush

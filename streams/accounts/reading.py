@@ -27,7 +27,7 @@ from streams.accounts.satisfaction import StarvedPod, Starving
 from streams.accounts.source import records_from
 from streams.accounts.usage import EVERY_MS
 from streams.recording.segment import Record
-from streams.replay.source import Source
+from streams.recording.source import Source
 
 TOPICS = (
     "inventory", "ledger", "capacity", "commands", "slis", "samples", "acks", "evictions",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from streams.accounts.cells import Span
 from streams.recording import Manifest
 from streams.recording.segment import Record
-from streams.replay.source import Source
+from streams.recording.source import Source
 
 STATE = ("policies", "inventory", "capacity", "ledger", "jobs", "dead-letters")
 """What was said before the account's time still holds in it."""

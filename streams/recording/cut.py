@@ -20,9 +20,9 @@ from streams.moments import shown
 from streams.recording.manifest import BadRecording, Cut, Gap, Manifest, Start
 from streams.recording.pack import Place, pack
 from streams.recording.segment import Record
+from streams.recording.source import Source
 from streams.recording.spans import Span, above, span_of
 from streams.recording.taken import Taken, taken_of
-from streams.replay.source import Source
 
 NAMED = 5
 """Of what is there, in a refusal."""

@@ -17,7 +17,7 @@ import msgspec
 
 from agents.log import LAW_VERSION
 from schemas import codec
-from schemas.errors import BadPolicy, BadRecord
+from schemas.errors import FORGED, BadPolicy, BadRecord
 from schemas.policy import Published, published
 from schemas.records import Command, DeadLetter, IsolationSettings
 from schemas.topics import BY_NAME
@@ -32,8 +32,7 @@ from streams.recording.manifest import BadRecording, Cut, Manifest
 from streams.recording.naming import DIGEST, NODE, WORKLOAD, Collected, Names, Pseudonyms
 from streams.recording.pack import Place
 from streams.recording.segment import Record
-from streams.replay.refused import FORGED
-from streams.replay.source import Source
+from streams.recording.source import Source
 from streams.side_inputs import decode
 
 PREFIX = "pseudonymised."

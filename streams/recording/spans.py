@@ -9,8 +9,8 @@ from schemas.errors import BadRecord
 from schemas.records import Tick
 from streams.moments import shown
 from streams.recording.segment import Record
+from streams.recording.source import Source
 from streams.recording.starts import Image, images_of, vector_of
-from streams.replay.source import Source
 
 LOOK_BACK_MS = 900_000
 """An image so much older than the time asked for is looked for first; then any."""

@@ -13,7 +13,7 @@ from agents.log import LAW_VERSION
 from schemas.records import Int64
 from streams.images import Chunk, contents, is_whole, read_chunk, unpack
 from streams.recording.segment import Record
-from streams.replay.source import Source
+from streams.recording.source import Source
 
 
 @dataclass(slots=True)

@@ -17,8 +17,8 @@ from schemas.policy import published
 from schemas.records import PolicyRecord
 from streams.recording.pack import Place
 from streams.recording.segment import Record
+from streams.recording.source import Source
 from streams.recording.spans import Span, above, side_label
-from streams.replay.source import Source
 
 EARLY_MS = 5_000
 """Brokers stamp records by clocks of their own, which differ by less."""

@@ -22,10 +22,11 @@ from schemas.topics import PREFIX
 from streams.explain.cli import moment
 from streams.explain.line import clock
 from streams.recording import BadRecording
+from streams.recording.source import Source
+from streams.replay.errors import CannotReplay
 from streams.replay.into import check_prefix, into
 from streams.replay.result import EXIT, Replayed, replayed
 from streams.replay.run import Wanted, opened, replay_all, spare_the_collector
-from streams.replay.source import CannotReplay, Source
 from streams.replay.what_if.command import POLICY, POOL, SORT_BY, SWEEP, what_if
 from streams.replay.words import told
 from streams.topic_reader import CannotRun

@@ -14,10 +14,10 @@ import numpy as np
 from agents.log import Output
 from schemas import codec
 from schemas.records import Command
+from streams.recording.source import Source
 from streams.replay.difference import difference
 from streams.replay.keys import SAID, OutputKey, key_of_output, key_of_record
 from streams.replay.result import EXAMPLES, Difference, Partition
-from streams.replay.source import Source
 from streams.replay.spoken import Rows, Spoken, row, rows
 
 

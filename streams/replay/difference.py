@@ -10,9 +10,9 @@ import orjson
 from streams.explain.line import clock
 from streams.explain.words import because
 from streams.recording.segment import Record
+from streams.recording.source import Source
 from streams.replay.keys import OutputKey
 from streams.replay.result import Difference
-from streams.replay.source import Source
 
 FIELDS = 20
 """Of one difference, so that a long column does not fill the page."""

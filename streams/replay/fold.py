@@ -19,9 +19,10 @@ from streams.engine import Gate, PartitionEngine, Ports
 from streams.intake import Check
 from streams.metrics import Metrics
 from streams.recording.segment import Record
+from streams.recording.source import Source
+from streams.replay.errors import CannotReplay
 from streams.replay.refused import refusals_of
 from streams.replay.side import POLICIES, RecordedSide
-from streams.replay.source import CannotReplay, Source
 from streams.side_inputs import decode
 
 BATCH = 4_000

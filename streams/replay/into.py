@@ -22,10 +22,11 @@ from aiokafka.errors import KafkaError, for_code
 from schemas import codec, topics
 from schemas.records import INSTALLATION_KEY
 from streams.recording.segment import Headers
+from streams.recording.source import Source
+from streams.replay.errors import CannotReplay
 from streams.replay.fold import Fold
 from streams.replay.keys import SAID
 from streams.replay.run import Pace, Wanted, checked, offset_at
-from streams.replay.source import CannotReplay, Source
 from streams.replay.start import start_of
 from streams.topic_reader import CannotRun, admin, producer, started
 

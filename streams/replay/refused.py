@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from schemas import codec
-from schemas.errors import BadRecord
+from schemas.errors import FORGED, BadRecord
 from schemas.records import DeadLetter
-from streams.replay.source import Source
+from streams.recording.source import Source
 
-FORGED = frozenset({"unsigned", "unknown_key", "bad_signature"})
 Refusals = dict[tuple[str, int], dict[int, tuple[str, str]]]
 """(topic, partition) -> offset -> reason and detail."""
 

@@ -21,11 +21,12 @@ from streams.intake import Check
 from streams.keyring import Folder
 from streams.recording import open_recording
 from streams.recording.partial import OPEN
+from streams.recording.source import Source
 from streams.recording.store import is_locked
 from streams.replay.compare import Comparison
+from streams.replay.errors import CannotReplay
 from streams.replay.fold import BATCH, Fold
 from streams.replay.result import Partition
-from streams.replay.source import CannotReplay, Source
 from streams.replay.spoken import Spoken
 from streams.replay.start import images_of, start_of
 from streams.replay.topics import TopicSource

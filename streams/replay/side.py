@@ -12,7 +12,8 @@ from schemas import topics
 from schemas.errors import BadRecord
 from schemas.records import PolicyRecord
 from streams.recording.segment import Record
-from streams.replay.source import CannotReplay, Source
+from streams.recording.source import Source
+from streams.replay.errors import CannotReplay
 from streams.side_inputs import SideLog
 
 POLICIES = "policies/0"

@@ -13,8 +13,8 @@ import numpy as np
 
 from schemas.topics import BY_NAME
 from streams.recording.segment import Record
+from streams.recording.source import Source
 from streams.replay.keys import SAID, OutputKey, digest_of, key_of_record
-from streams.replay.source import Source
 
 _ROW = Struct("<8s16s4q")
 ROW = np.dtype(

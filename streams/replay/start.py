@@ -12,7 +12,8 @@ from backports import zstd
 from agents.log import LAW_VERSION
 from agents.state import PartitionState
 from streams.images import Chunk, is_whole, read_chunk, unpack
-from streams.replay.source import CannotReplay, Source
+from streams.recording.source import Source
+from streams.replay.errors import CannotReplay
 
 OPEN_CUTS = 4
 """Cuts whose chunks are still awaited: an owner, its zombies, one that was given up."""

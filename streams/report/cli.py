@@ -16,7 +16,7 @@ from schemas.errors import BadPolicy
 from streams.recording import BadRecording, Recording, open_recording
 from streams.recording.export import export
 from streams.recording.sql_cli import ask
-from streams.replay.source import CannotReplay
+from streams.replay.errors import CannotReplay
 from streams.report import beside
 from streams.report.build import NODES, Wish, build
 from streams.report.model import Report

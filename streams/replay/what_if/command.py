@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import msgspec
 import typer
 
+from streams.recording.source import Source
+from streams.replay.errors import CannotReplay
 from streams.replay.run import Wanted, opened
-from streams.replay.source import CannotReplay, Source
 from streams.replay.what_if.policies import Choice, chosen, swept
 from streams.replay.what_if.run import POOL_LABEL, Asked, answer
 from streams.replay.what_if.scores import SCORES, best_first

@@ -13,7 +13,7 @@ from schemas import codec
 from schemas.errors import BadRecord
 from schemas.records import Capacity, Cause, Command, Decision
 from streams.explain.words import Seen, sentence
-from streams.replay.source import Source
+from streams.recording.source import Source
 from streams.replay.what_if.result import Example, Mark
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from schemas.policy import Policy
 from schemas.records import PolicyRecord
 from streams.policy_files import read_policy
 from streams.policy_text import differences
-from streams.replay.source import CannotReplay, Source
+from streams.recording.source import Source
+from streams.replay.errors import CannotReplay
 from streams.replay.what_if.result import Side
 
 VERSION = "version:"

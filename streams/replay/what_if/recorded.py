@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from agents.log import SampleEntry, SideRecord
 from schemas.records import Inventory, Sli
-from streams.replay.source import Source
+from streams.recording.source import Source
 from streams.replay.what_if.slo import Heard
 from streams.replay.what_if.standing import (
     SUPPRESS,

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agents.log import LAW_VERSION
+from streams.recording.source import Source
+from streams.replay.errors import CannotReplay
 from streams.replay.run import Wanted, offset_at, opened, spare_the_collector
-from streams.replay.source import CannotReplay, Source
 from streams.replay.what_if.examples import examples_of
 from streams.replay.what_if.groups import Pair, groups_of, timelines_of
 from streams.replay.what_if.limits import LIMITS

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from agents.log import SampleEntry, SideRecord
 from schemas.records import Ack, Inventory, PolicyRecord, Sli
-from streams.replay.source import Source
+from streams.recording.source import Source
 from streams.replay.what_if.examples import sentence_of
 from streams.replay.what_if.pods import Offer
 from streams.replay.what_if.recorded import Recorded

@@ -17,8 +17,9 @@ from schemas import codec
 from schemas.errors import BadRecord
 from schemas.policy import Objective, Policy
 from schemas.records import Inventory, PolicyRecord, Sli
+from streams.recording.source import Source
+from streams.replay.errors import CannotReplay
 from streams.replay.fold import Fold
-from streams.replay.source import CannotReplay, Source
 from streams.replay.start import start_of
 from streams.replay.what_if.slo import Heard, Use
 from streams.replay.what_if.standing import (

@@ -25,8 +25,8 @@ from streams.recording import BadRecording, Recording, open_recording
 from streams.recording.cut import Wanted, choose, write
 from streams.recording.pseudonyms import pseudonymised
 from streams.recording.tables import TABLES
+from streams.replay.errors import CannotReplay
 from streams.replay.fold import Fold
-from streams.replay.source import CannotReplay
 from streams.replay.start import start_of
 from tests.streams.recording.damage import Good, damaged, folder
 

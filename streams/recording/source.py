@@ -12,12 +12,6 @@ from streams.recording.manifest import Manifest
 from streams.recording.segment import Record
 
 
-class CannotReplay(Exception):
-    """What is wanted cannot be folded from what there is; the message says why and what to do."""
-
-    says_what_to_do = True
-
-
 class Source(Protocol):
     """Records by topic (its name in the table), partition and offset."""
 
