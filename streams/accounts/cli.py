@@ -30,6 +30,7 @@ from streams.accounts.text import page
 from streams.moments import moment, shown
 from streams.recording import Recording, open_recording
 from streams.recording.source import Source
+from streams.recording.target import check_target
 from streams.replay.topics import TopicSource
 from streams.topic_reader import CannotRun
 from streams.topics_cli import INSTALLED_PREFIX, hush
@@ -69,6 +70,7 @@ def account(
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the account as JSON."),
     csv: Path | None = typer.Option(None, "--csv", help="Write the rows as CSV."),
     as_json: bool = typer.Option(False, "--json", help="Print the account as JSON."),
+    force: bool = typer.Option(False, "--force", help="Replace files that are there."),
     example_prices: bool = typer.Option(
         False, "--example-prices", help="Print a file of prices to begin with, and end."
     ),
@@ -82,6 +84,7 @@ def account(
         typer.echo(price_files.example().rstrip("\n"))
         return
     hush()
+    _check_targets(recording, output, csv, force=force)
     wanted = _wanted(stage, by, prices, baseline)
     rule = Starving(Fraction(str(starved_below)), starved_minutes)
     now_ms = time.time_ns() // 1_000_000
@@ -97,6 +100,12 @@ def account(
         said = msgspec.structs.replace(said, lacks=(*said.lacks, *_lost(source, there, times[0])))
     _write(said, output, csv)
     typer.echo(_json(said).decode() if as_json else page(said))
+
+
+def _check_targets(recording: Path | None, *targets: Path | None, force: bool) -> None:
+    for target in targets:
+        if target is not None:
+            check_target(target, recording, force=force)
 
 
 @contextmanager

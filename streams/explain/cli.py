@@ -6,7 +6,6 @@ import asyncio
 import sys
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from streams.explain.pod import find
 from streams.explain.read import Span
 from streams.intake import Check
 from streams.keyring import Folder
+from streams.moments import moment
 from streams.topic_reader import CannotRun
 from streams.topics_cli import BROKERS, INSTALLED_PREFIX, hush
 
@@ -55,7 +55,8 @@ class Asked:
         self._check: Check | None = None
         if keys is not None:
             self._check = Folder(keys).checker(said_under, accept_unsigned=False).check
-        now_ms = self._end_ms() if not at else moment(at)
+        self.end_ms = _clock_ms() if self._opened is None else self._opened.end_ms
+        now_ms = moment(at or "now", "--at", self.end_ms)
         if minutes is None and self._opened is None:
             minutes = LIVE_MINUTES
         back_ms = None if minutes is None else minutes * MINUTE_MS
@@ -83,10 +84,9 @@ class Asked:
         past, _ = self.read(replace(self.span, from_ms=None), ("inventory",))
         return find(past, named, self.span.at_ms)
 
-    def _end_ms(self) -> int:
-        if self._opened is None:
-            return moment("")
-        return max((each.last_ms for each in self._opened.manifest.segments), default=0)
+
+def _clock_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _open(recording: Path) -> Recording:
@@ -162,7 +162,7 @@ def _node(asked: Asked, node: str, against: str) -> Answer:
     past, acts = asked.read(replace(asked.span, node=node))
     if not against:
         return answers.of_node(past, node, acts)
-    before_ms = moment(against)
+    before_ms = moment(against, "--against", asked.end_ms)
     if before_ms >= asked.span.at_ms:
         raise CannotRun("--against has to be earlier than --at")
     if asked.span.from_ms is not None and before_ms <= asked.span.from_ms + MINUTE_MS:
@@ -237,21 +237,6 @@ def _place(cause: str) -> tuple[int, int]:
     if not (partition.isdigit() and offset.isdigit()):
         raise CannotRun(f"--cause {cause!r:.80}: write PARTITION:OFFSET, as 3:120477")
     return int(partition), int(offset)
-
-
-def moment(text: str) -> int:
-    """Log time in ms from what `--at` says. Raises CannotRun."""
-    if not text:
-        return time.time_ns() // 1_000_000
-    if text.isdigit():
-        return int(text)
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise CannotRun(f"--at {text!r}: write 2026-01-31T12:00:00, or milliseconds") from None
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return int(when.timestamp()) * 1000
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from streams.recording.asking import finish_now
 from streams.recording.cut import Wanted, choose, write
 from streams.recording.manifest import BadRecording, Manifest
 from streams.recording.pseudonyms import pseudonymised, read_key
-from streams.recording.recording import Recording, open_recording
+from streams.recording.recording import open_recording
+from streams.recording.target import check_target
 
 SUFFIX = ".slack"
 MIB = 1 << 20
@@ -44,7 +45,7 @@ def cut_command(
     It begins at the newest image of the workers' state before --from, so it is read from there
     and not from the beginning of time.
     """
-    _check_target(output, force=force)
+    _check_target(output, recording, force=force)
     if key is not None and not pseudonymise:
         raise BadRecording("--pseudonym-key is for --pseudonymise: give both")
     secret = b"" if key is None else read_key(key)
@@ -55,7 +56,7 @@ def cut_command(
             raise BadRecording(str(error)) from None
     finish_now(recording)  # where a recorder is at work, up to this moment
     with open_recording(recording) as source:
-        now_ms = _end_ms(source)
+        now_ms = source.end_ms
         wanted = Wanted(
             moment(begin, "--from", now_ms),
             moment(end, "--to", now_ms),
@@ -73,17 +74,10 @@ def cut_command(
     _tell(output, manifest, notes, as_json=as_json)
 
 
-def _check_target(output: Path, *, force: bool) -> None:
+def _check_target(output: Path, recording: Path, *, force: bool) -> None:
     if output.suffix != SUFFIX:
         raise BadRecording(f"-o {output}: the name of a bundle ends in {SUFFIX}")
-    if not output.parent.is_dir():
-        raise BadRecording(f"{output.parent} is no folder: make it first, or write elsewhere")
-    if output.is_dir() or (output.exists() and not force):
-        raise BadRecording(f"{output} is there already: take another name, or --force")
-
-
-def _end_ms(source: Recording) -> int:
-    return max((segment.last_ms for segment in source.manifest.segments), default=0)
+    check_target(output, recording, force=force)
 
 
 def _unwritten(output: Path, error: OSError) -> str:

@@ -62,6 +62,11 @@ class Recording:
         self._files.close()
 
     @property
+    def end_ms(self) -> int:
+        """Append time of the newest record; 0 without any."""
+        return max((segment.last_ms for segment in self.manifest.segments), default=0)
+
+    @property
     def places(self) -> tuple[Place, ...]:
         """Every (topic, partition) that has records, sorted."""
         return tuple(sorted(self._segments))

@@ -19,9 +19,9 @@ from schemas.errors import BadPolicy
 from schemas.keys import BadKeys
 from schemas.names import check_brokers
 from schemas.topics import PREFIX
-from streams.explain.cli import moment
 from streams.explain.line import clock
-from streams.recording import BadRecording
+from streams.moments import BadMoment, moment
+from streams.recording import BadRecording, open_recording
 from streams.recording.source import Source
 from streams.replay.errors import CannotReplay
 from streams.replay.into import check_prefix, into
@@ -58,8 +58,8 @@ BROKERS = typer.Option(
 OWN_PREFIX = typer.Option(
     PREFIX, "--prefix", help="Of the topics of --brokers; with --into: of the replay's own."
 )
-BEGIN = typer.Option("", "--from", help="From the newest image before this (UTC, or log ms).")
-END = typer.Option("", "--to", help="Up to this time, inclusive (UTC, or log ms).")
+BEGIN = typer.Option("", "--from", help="From the newest image before this (UTC, log ms, or -15m).")
+END = typer.Option("", "--to", help="Up to this time, inclusive (UTC, log ms, or -15m).")
 SPEED = typer.Option("max", "--speed", help="max, or times real time: 1x, 10x.")
 JOBS = typer.Option(0, "--jobs", min=0, help="0: one a core, where it is worth it.")
 
@@ -94,12 +94,13 @@ def replay(
     spare_the_collector()
     began = time.monotonic()
     try:
+        now_ms = _now_ms(path) if begin or end else 0
         wanted = Wanted(
             path=path,
             brokers=check_brokers(brokers) if brokers else "",
             prefix=source_prefix if publish else prefix,
-            from_ms=moment(begin) if begin else None,
-            to_ms=moment(end) if end else None,
+            from_ms=moment(begin, "--from", now_ms) if begin else None,
+            to_ms=moment(end, "--to", now_ms) if end else None,
             keys=keys,
             accept_unsigned=accept_unsigned,
             speed=speed_of(speed),
@@ -113,7 +114,7 @@ def replay(
             typer.echo(republish(wanted, partition, check_brokers(publish), prefix))
             return
         found = run(wanted, partition, jobs)
-    except (BadRecording, CannotReplay, CannotRun, BadKeys, BadPolicy) as error:
+    except (BadRecording, BadMoment, CannotReplay, CannotRun, BadKeys, BadPolicy) as error:
         typer.echo(f"slackwater: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(CANNOT) from None
     seconds = time.monotonic() - began
@@ -123,6 +124,14 @@ def replay(
     else:
         typer.echo("\n".join(told(found, seconds)))
     raise typer.Exit(EXIT[found.verdict])
+
+
+def _now_ms(path: Path | None) -> int:
+    """What times are counted back from: the end of a recording, the clock for live topics."""
+    if path is None:
+        return time.time_ns() // 1_000_000
+    with open_recording(path) as recording:
+        return recording.end_ms
 
 
 def run(wanted: Wanted, only: list[int], jobs: int) -> Replayed:

@@ -87,6 +87,8 @@ def _replay(source: Source, result: Partition, wanted: Wanted, progress: Progres
     upto = source.last("samples", partition)
     if wanted.to_ms is not None:
         upto = offset_at(source, partition, wanted.to_ms + 1) - 1
+    if before is not None and before > upto:
+        raise CannotReplay(f"partition {partition} has no samples in that time")
     state = start_of(source, partition, before)
     result.began_at = state.at
     first = next(source.records("samples", partition, state.at, upto), None)

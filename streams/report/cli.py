@@ -16,11 +16,13 @@ from schemas.errors import BadPolicy
 from streams.recording import BadRecording, Recording, open_recording
 from streams.recording.export import export
 from streams.recording.sql_cli import ask
+from streams.recording.tables import TABLES
+from streams.recording.target import BadTarget, check_target
 from streams.replay.errors import CannotReplay
 from streams.report import beside
 from streams.report.build import NODES, Wish, build
 from streams.report.model import Report
-from streams.report.page import render
+from streams.report.page import MADE_BY, render
 
 app = typer.Typer(add_completion=False)
 MOST_NODES = 200
@@ -60,12 +62,17 @@ def report(
     as_json: bool = typer.Option(
         False, "--json", help="What the page shows, or the query's answer, as JSON."
     ),
+    force: bool = typer.Option(
+        False, "--force", help="Replace files that are there, not only an earlier page."
+    ),
 ) -> None:  # fmt: skip
     """Say what happened in a recording: what stands out, timelines, decisions and their reasons.
 
     The page is one file that loads nothing from a network. Exit code 2: it cannot be made.
     """
+    page = out or Path(f"{path.stem}.html")
     try:
+        _check_targets(path, page, csv, json_lines, force=force)
         with open_recording(path) as recording:
             if sql is not None:
                 ask(recording, sql, "json" if as_json else "table")
@@ -75,12 +82,23 @@ def report(
                 wish = Wish(path.name, tuple(node), nodes)
                 made = build(recording, wish, _beside(path, policy, what_if), _progress)
                 _progress("")
-                _write(made, out or Path(f"{path.stem}.html"), as_json=as_json)
+                _write(made, page, as_json=as_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (BadRecording, CannotReplay, BadPolicy, OSError) as error:
+    except (BadRecording, BadTarget, CannotReplay, BadPolicy, OSError) as error:
         typer.echo(f"slackwater: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(2) from None
+
+
+def _check_targets(
+    path: Path, page: Path, csv: Path | None, json_lines: Path | None, *, force: bool
+) -> None:
+    """Raise BadTarget where something that is no earlier page would be written over."""
+    check_target(page, path, force=force, ours=lambda head: MADE_BY.encode() in head)
+    for folder, form in ((csv, "csv"), (json_lines, "json")):
+        if folder is not None and folder.is_dir():
+            for name in TABLES:
+                check_target(folder / f"{name}.{form}", path, force=force)
 
 
 def _beside(path: Path, policy: str, answer: Path | None) -> beside.Told | None:

@@ -19,6 +19,8 @@ from streams.report.model import Report
 SCRIPTS = (
     "base.js", "charts.js", "marks.js", "tables.js", "sections.js", "what_if.js", "main.js",
 )  # fmt: skip
+MADE_BY = '<meta name="generator" content="slackwater report">'
+"""In the head of every page; an earlier page is known by it."""
 ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -28,6 +30,7 @@ def render(report: Report) -> str:
     style = _page("page.css")
     script = "(() => {\n" + "\n".join(_page(name) for name in SCRIPTS) + "\n})();"
     parts = {
+        "made_by": MADE_BY,
         "title": html.escape(title(report)),
         "script_hashes": " ".join(_digest(text) for text in (plot_script, script)),
         "style_hashes": " ".join(_digest(text) for text in (plot_style, style)),

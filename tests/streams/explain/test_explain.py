@@ -224,20 +224,6 @@ def test_every_reason_that_suppress_and_capacity_give_has_words() -> None:
     assert because("some_new_code") == "some new code"
 
 
-@pytest.mark.parametrize(
-    ("text", "at_ms"),
-    [("1700000000123", 1_700_000_000_123), ("2023-11-14T22:13:20", 1_700_000_000_000),
-     ("2023-11-14T23:13:20+01:00", 1_700_000_000_000)],
-)  # fmt: skip
-def test_moments(text: str, at_ms: int) -> None:
-    assert cli.moment(text) == at_ms
-
-
-def test_what_is_no_moment_is_refused() -> None:
-    with pytest.raises(CannotRun, match="milliseconds"):
-        cli.moment("yesterday")
-
-
 async def stage(broker: DevBroker, prefix: str, outputs: list[Output]) -> None:
     """An installation with the outputs in its topics, appended where a worker appends them."""
     await create(broker.bootstrap, prefix, PARTITIONS, None, POLICY)

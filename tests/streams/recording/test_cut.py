@@ -18,6 +18,7 @@ from streams.moments import BadMoment
 from streams.recording import BadRecording, Manifest, Recording, open_recording
 from streams.recording.cli import app
 from streams.recording.cut import Wanted, choose, write
+from streams.recording.target import BadTarget
 from tests.sim.broker import START_MS, Broker
 from tests.streams.recording import made
 from tests.streams.recording.refold import recorded, refolded
@@ -185,7 +186,7 @@ def test_the_command(whole: Path, tmp_path: Path) -> None:
         (["-o", str(tmp_path / "cut.zip")], "ends in .slack"),
         (["-o", str(tmp_path / "none" / "cut.slack")], "no folder"),
     ):
-        with pytest.raises((BadRecording, BadMoment), match=why):
+        with pytest.raises((BadRecording, BadTarget, BadMoment), match=why):
             CliRunner().invoke(app, [*asked, *more], catch_exceptions=False)
     assert CliRunner().invoke(app, [*asked, "--force"]).exit_code == 0
     Path(f"{path}.partial").touch()

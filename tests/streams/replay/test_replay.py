@@ -69,6 +69,14 @@ def test_a_span_begins_at_an_image(path: Path, recording: Recording) -> None:
     assert 50 < said["equal"] < 200
 
 
+def test_a_time_after_the_end_holds_nothing_and_times_count_back_from_the_end(path: Path) -> None:
+    code, said = replay(path, "--from", "2099-01-01")
+    assert (code, said["verdict"]) == (2, "cannot")
+    assert "no samples in that time" in said["partitions"][0]["error"]
+    code, said = replay(path, "--from", "-10s", "--to", "now")
+    assert (code, said["verdict"]) == (0, "identical")
+
+
 def test_other_bytes(recording: Recording, tmp_path: Path) -> None:
     def other(records: list[Record]) -> list[Record]:
         kept = next(i for i, r in enumerate(records) if r.key is not None and i > 20)

@@ -163,9 +163,27 @@ def test_what_cannot_be_is_said_in_one_line(bundle: Path, tmp_path: Path) -> Non
         ([str(bundle), "--what-if", str(bundle)], "is no answer to what if"),
         ([str(bundle), "--policy", "version:99"], "99"),
         ([str(bundle), "--sql", "select nonsense"], "nonsense"),
-        ([str(bundle), "-o", str(tmp_path / "no" / "where.html")], "No such file"),
+        ([str(bundle), "-o", str(tmp_path / "no" / "where.html")], "is no folder"),
     ):
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 2, arguments
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_a_page_replaces_an_earlier_page_and_nothing_else(bundle: Path, tmp_path: Path) -> None:
+    source = tmp_path / "incident.slack"
+    source.write_bytes(bundle.read_bytes())
+    page, note = tmp_path / "page.html", tmp_path / "note.html"
+    note.write_text("mine")
+    for target in (source, note):
+        before = target.read_bytes()
+        done = CliRunner().invoke(app, [str(source), "-o", str(target), "--nodes", "1"])
+        assert (done.exit_code, target.read_bytes()) == (2, before), done.output
+    for _ in range(2):
+        done = CliRunner().invoke(app, [str(source), "-o", str(page), "--nodes", "1"])
+        assert done.exit_code == 0, done.output
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "samples.csv").write_text("mine")
+    done = CliRunner().invoke(app, [str(source), "--csv", str(tmp_path / "tables")])
+    assert (done.exit_code, (tmp_path / "tables" / "samples.csv").read_text()) == (2, "mine")
