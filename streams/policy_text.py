@@ -18,6 +18,7 @@ from schemas.errors import BadPolicy
 from schemas.policy import ANNOTATION, Policy
 from schemas.records import Inventory, PolicyRecord
 from streams import stages
+from streams.printable import one_line
 
 AUTHOR_WIDTH = 16
 
@@ -102,7 +103,7 @@ def line(record: PolicyRecord) -> str:
     """One line of the history."""
     marks = (" [forced]" if record.forced else "") + where(record)
     author = f"{record.author:{AUTHOR_WIDTH}}"
-    return f"{record.version:4} {record.digest} {author} {record.note}{marks}"
+    return one_line(f"{record.version:4} {record.digest} {author} {record.note}{marks}")
 
 
 def differences(before: Policy, after: Policy) -> list[tuple[str, Any, Any]]:

@@ -30,7 +30,7 @@ from streams.accounts.text import page
 from streams.moments import moment, shown
 from streams.recording import Recording, open_recording
 from streams.recording.source import Source
-from streams.recording.target import check_target
+from streams.recording.target import check_target, write_whole
 from streams.replay.topics import TopicSource
 from streams.topic_reader import CannotRun
 from streams.topics_cli import INSTALLED_PREFIX, hush
@@ -177,9 +177,9 @@ def _lost(source: Source, there: Span, begin_ms: int | None) -> Iterator[str]:
 
 def _write(said: Statement, output: Path | None, csv: Path | None) -> None:
     if output is not None:
-        output.write_bytes(_json(said) + b"\n")
+        write_whole(output, _json(said) + b"\n")
     if csv is not None:
-        csv.write_text(as_csv(said), "utf-8")
+        write_whole(csv, as_csv(said).encode())
 
 
 def _json(said: Statement) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from schemas.records import PolicyRecord
 from streams.policy_gate import digest_of
+from streams.printable import one_line
 
 NEVER = -1
 
@@ -28,7 +29,7 @@ class Published:
         record = self.record
         who = f" by {record.author}" if record.author else ""
         what = f" ({record.note})" if record.note else ""
-        return f"{who}{what}{', forced' if record.forced else ''}"
+        return one_line(f"{who}{what}{', forced' if record.forced else ''}")
 
 
 class Policies:

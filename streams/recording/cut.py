@@ -26,6 +26,8 @@ from streams.recording.taken import Taken, taken_of
 
 NAMED = 5
 """Of what is there, in a refusal."""
+SHORT_MS = 15_000
+"""A partition at work is sampled, and ticks, every second or few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,29 @@ def choose(source: Source, wanted: Wanted) -> Chosen:
     if not there:
         raise BadRecording(f"nothing was sampled in that time; {_there(source, partitions)}")
     notes = [note for span in there for note in span.notes]
+    notes += _short(source, partitions, wanted.to_ms)
     taken = taken_of(source, there)
     return Chosen(_manifest(source, wanted, there, taken), taken.places, notes)
+
+
+def _short(source: Source, partitions: Iterable[int], to_ms: int) -> Iterator[str]:
+    """The partitions whose samples end well before the time does, or the others', in words."""
+    ends = {each: _last_ms(source, each) for each in source.partitions()}
+    to_ms = min(to_ms, max(ends.values()))
+    for partition in partitions:
+        if ends[partition] < to_ms - SHORT_MS:
+            yield (
+                f"partition {partition}: its recorded samples end at {shown(ends[partition])}, "
+                f"others go on to {shown(to_ms)}; if the recorder was killed, start it again and "
+                "cut anew: it reads what is missing from the topics"
+            )
+
+
+def _last_ms(source: Source, partition: int) -> int:
+    """Append time of the newest sample or tick."""
+    newest = source.last("samples", partition)
+    found = source.records("samples", partition, newest - 1)
+    return max((record.timestamp for record in found), default=0)
 
 
 def _partitions(source: Source, wanted: Wanted) -> list[int]:

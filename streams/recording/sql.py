@@ -49,6 +49,7 @@ class Database:
             made = "\n".join(map(_empty, TABLES.values())) + _views()
             self._connection.execute(f"begin;{made}commit;")
             self._connection.execute("set enable_external_access = false")
+            self._connection.execute("set enable_progress_bar = false")  # it writes to stdout
             self._connection.execute("set lock_configuration = true")
         except BaseException:
             self._folder.cleanup()

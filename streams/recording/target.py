@@ -45,6 +45,20 @@ def check_target(
         raise BadTarget(f"{target} is there already: take another name, or --force")
 
 
+def write_whole(target: Path, content: bytes) -> None:
+    """Put ``content`` at ``target``, or leave what was there. Raises BadTarget if it cannot be."""
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        partial.write_bytes(content)
+        partial.replace(target)
+    except OSError as error:
+        raise BadTarget(
+            f"{target} cannot be written: {error.strerror or error}; what was there stays"
+        ) from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def _is_part_of(target: Path, source: Path) -> bool:
     """Whether it is the source, or lies in its folder."""
     if source.is_dir():

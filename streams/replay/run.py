@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -219,11 +222,24 @@ _shared: Any = None
 _stop: Any = None
 
 
+def end_with_caller() -> None:
+    """In a process of a pool: end when the caller is gone, be it killed, and hold nothing open."""
+    caller = multiprocessing.parent_process()
+    assert caller is not None, "called in a process of a pool"
+
+    def watch() -> None:
+        connection.wait([caller.sentinel])
+        os._exit(1)  # nothing here is worth keeping: answers go to the caller alone
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def _begin(shared: Any, stop: Any) -> None:
     """In each process, once. An interrupt is the caller's to pass on."""
     global _shared, _stop
     _shared, _stop = shared, stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_caller()
     spare_the_collector()
 
 

@@ -13,11 +13,12 @@ import msgspec
 import typer
 
 from schemas.errors import BadPolicy
+from streams.printable import one_line
 from streams.recording import BadRecording, Recording, open_recording
 from streams.recording.export import export
 from streams.recording.sql_cli import ask
 from streams.recording.tables import TABLES
-from streams.recording.target import BadTarget, check_target
+from streams.recording.target import BadTarget, check_target, write_whole
 from streams.replay.errors import CannotReplay
 from streams.report import beside
 from streams.report.build import NODES, Wish, build
@@ -125,21 +126,14 @@ def _tables(recording: Recording, csv: Path | None, json_lines: Path | None) -> 
             typer.echo(f"{folder}: {len(written)} tables, {rows} rows")
 
 
-def _shown(text: str) -> str:
-    """Control characters as escapes, so that no name can write on the terminal."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
 def _write(made: Report, out: Path, *, as_json: bool) -> None:
     """The page beside its findings in words; or all of it as JSON, and no page."""
     if as_json:
         sys.stdout.buffer.write(msgspec.json.encode(made) + b"\n")
         return
-    partial = out.with_name(f"{out.name}.partial")
-    partial.write_text(render(made), encoding="utf-8")
-    partial.replace(out)
+    write_whole(out, render(made).encode())
     for finding in made.findings:
-        typer.echo(f"- {_shown(finding.text)}")
+        typer.echo(f"- {one_line(finding.text)}")
     size = out.stat().st_size / 1e6
     close = len(made.details)
     typer.echo(f"{out}: {size:.1f} MB, {made.about.nodes} nodes, {close} of them closely")

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from agents.log import LAW_VERSION
 from streams.recording.source import Source
 from streams.replay.errors import CannotReplay
-from streams.replay.run import Wanted, offset_at, opened, spare_the_collector
+from streams.replay.run import Wanted, end_with_caller, offset_at, opened, spare_the_collector
 from streams.replay.what_if.examples import examples_of
 from streams.replay.what_if.groups import Pair, groups_of, timelines_of
 from streams.replay.what_if.limits import LIMITS
@@ -184,6 +184,7 @@ def _begin(stop: Any) -> None:
     """In each process, once. An interrupt is the caller's to pass on."""
     _here["stop"] = stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_caller()
     spare_the_collector()
 
 

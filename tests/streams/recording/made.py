@@ -50,9 +50,13 @@ def bundle_of(broker: Broker, partitions: int, path: Path, from_ms: int = 0) -> 
             records = [r for r in broker.whole(topic.name, partition) if r.timestamp >= from_ms]
             if records:
                 places[topic.name, partition] = list(records)
-    manifest = Manifest(
+    return pack(path, manifest_of(broker, partitions), places)
+
+
+def manifest_of(broker: Broker, partitions: int) -> Manifest:
+    """What a bundle of that log says of itself."""
+    return Manifest(
         kind="bundle", prefix=PREFIX, incarnation=INCARNATION, partitions=partitions,
         software="test", schema_version=codec.VERSION, made_ms=broker.now_ms,
         law_versions=(LAW_VERSION,),
     )  # fmt: skip
-    return pack(path, manifest, places)

@@ -18,6 +18,8 @@ from streams.moments import BadMoment
 from streams.recording import BadRecording, Manifest, Recording, open_recording
 from streams.recording.cli import app
 from streams.recording.cut import Wanted, choose, write
+from streams.recording.pack import pack
+from streams.recording.segment import Consumed
 from streams.recording.target import BadTarget
 from tests.sim.broker import START_MS, Broker
 from tests.streams.recording import made
@@ -192,3 +194,24 @@ def test_the_command(whole: Path, tmp_path: Path) -> None:
     Path(f"{path}.partial").touch()
     with pytest.raises(BadRecording, match="another cut is at work"):
         CliRunner().invoke(app, [*asked, "--force"], catch_exceptions=False)
+
+
+def test_a_partition_that_ends_before_the_others_is_named(
+    log: tuple[Broker, int], tmp_path: Path
+) -> None:
+    broker, partitions = log
+    last_ms = max(each.timestamp for each in broker.whole("samples", 0))
+    places: dict[tuple[str, int], list[Consumed]] = {
+        ("samples", one): [
+            each for each in broker.whole("samples", one)
+            if one != 0 or each.timestamp < last_ms - 30_000
+        ]
+        for one in range(partitions)
+    }  # fmt: skip
+    pack(tmp_path / "short.slack", made.manifest_of(broker, partitions), places)
+    with open_recording(tmp_path / "short.slack") as source:
+        notes = choose(source, Wanted(last_ms - 20_000, last_ms)).notes
+        assert [note for note in notes if "start it again" in note and "partition 0" in note]
+        assert not [note for note in notes if "start it again" in note and "partition 1" in note]
+        asked_before = choose(source, Wanted(last_ms - 50_000, last_ms - 40_000)).notes
+        assert not [note for note in asked_before if "start it again" in note]

@@ -232,3 +232,8 @@ def test_every_table_is_a_frame_of_polars_and_of_pandas(recording: Recording) ->
         frame = pl.from_arrow(table)
         assert isinstance(frame, pl.DataFrame)
         assert frame.shape == table.to_pandas().shape == (table.num_rows, table.num_columns)
+
+
+def test_a_long_query_draws_no_bar_into_a_pipe(database: Database) -> None:
+    found = database.table("select current_setting('enable_progress_bar') as bar")
+    assert found["bar"].to_pylist() == [False]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.recording.target import BadTarget, check_target
+from streams.recording.target import BadTarget, check_target, write_whole
 
 
 @pytest.fixture
@@ -49,3 +49,17 @@ def test_what_is_no_file_is_refused_even_by_force(bundle: Path, tmp_path: Path) 
     ):  # fmt: skip
         with pytest.raises(BadTarget, match=says):
             check_target(target, bundle, force=True)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_leaves_what_was_there_and_nothing_half(tmp_path: Path) -> None:
+    target = tmp_path / "account.json"
+    target.write_bytes(b"of last week")
+    (tmp_path / "account.json.partial").symlink_to("/dev/full")
+    with pytest.raises(BadTarget, match=r"account\.json cannot be written: No space left"):
+        write_whole(target, b"new")
+    assert target.read_bytes() == b"of last week"
+    assert list(tmp_path.iterdir()) == [target]
+    write_whole(target, b"new")
+    assert target.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [target]
