@@ -14,6 +14,8 @@ from importlib.metadata import EntryPoint, entry_points, version
 
 import typer
 
+from streams.printable import of_error
+
 GROUP = "slackwater.commands"
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, what shells expect
 DEBUG_VARIABLE = "SLACKWATER_DEBUG"
@@ -152,7 +154,7 @@ def _complain(error: Exception) -> int:
     else:
         expected = isinstance(error, (OSError, ValueError, CommandUnavailable))
         named = expected or getattr(error, "says_what_to_do", False)
-        text = str(error) if named and str(error) else f"{type(error).__name__}: {error}"
+        text = of_error(error) if named and str(error) else f"{type(error).__name__}: {error}"
         code = 1
     typer.echo(f"slackwater: {' '.join(text.split())}", err=True)
     return code

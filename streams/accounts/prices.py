@@ -51,7 +51,7 @@ def example() -> str:
 
 def parse(text: bytes | str, source: str) -> Prices:
     """Prices out of YAML. Raises BadPolicy."""
-    document = load(text, source)
+    document = load(text, source, "currency: EUR")
     names = ", ".join(Prices.__struct_fields__)
     if not isinstance(document, dict):
         raise BadPolicy(f"{source}: {document!r:.60}; allowed: a mapping with keys {names}")

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from schemas.errors import BadPolicy
-from streams.printable import one_line
+from streams.printable import of_error, one_line
 from streams.recording import BadRecording, Recording, open_recording
 from streams.recording.export import export
 from streams.recording.sql_cli import ask
@@ -87,7 +87,7 @@ def report(
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (BadRecording, BadTarget, CannotReplay, BadPolicy, OSError) as error:
-        typer.echo(f"slackwater: {' '.join(str(error).split())}", err=True)
+        typer.echo(f"slackwater: {of_error(error)}", err=True)
         raise typer.Exit(2) from None
 
 
