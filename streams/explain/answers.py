@@ -48,11 +48,20 @@ def of_node(past: Past, node: str, samples: Folded) -> Answer:
     lines, own = standing(past, node), last_act(past, node, samples)
     if not lines and stage not in QUIET:
         raise NoAnswer(f"no decision about node {node} in the time before that: {FURTHER}")
+    if own is None and node not in past.partition_of and not _is_named(past, node):
+        raise NoAnswer(f"nothing is known of a node {node}: {FURTHER}")
     document = {
         "node": node, "at_ms": past.at_ms, "stage": means, "decisions": lines, "last_act": own,
     }  # fmt: skip
     text = [f"{node} now: {means}", *map(told, lines)]
     return Answer(document, text + ([told(own)] if own else []))
+
+
+def _is_named(past: Past, node: str) -> bool:
+    """Whether anything is about this very node; a decision of a whole partition is about any."""
+    if past.sets.of_node(node, past.at_ms) is not None:
+        return True
+    return any(node in decision.nodes for _, decision in past.decisions)
 
 
 def _stage(past: Past, node: str) -> tuple[str, str]:

@@ -223,6 +223,12 @@ def test_a_pod_that_had_to_go_is_told_with_what_named_it(recorded: Told) -> None
     assert isinstance(nobody.exception, NoAnswer)
 
 
+def test_a_node_that_nobody_knows_is_not_told_what_its_partition_was(recorded: Told) -> None:
+    stranger = slackwater(recorded.path, "node-o0001")
+    assert isinstance(stranger.exception, NoAnswer), stranger.output
+    assert "nothing is known of a node node-o0001" in str(stranger.exception)
+
+
 def test_capacity_then_and_now_is_told_by_its_terms(recorded: Told) -> None:
     said = sorted(
         (c for c in recorded.whole("capacity") if c.node == "n0"), key=lambda c: c.cause.offset
