@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
 from importlib.metadata import EntryPoint, entry_points, version
 
 import typer
@@ -160,6 +161,20 @@ def _complain(error: Exception) -> int:
     return code
 
 
+class WithoutPandas(MetaPathFinder):
+    """Hides pandas from a command, which never needs it.
+
+    Where it is installed, Arrow loads it for its first array: half a second more, and a Ctrl-C
+    that comes meanwhile is lost.
+    """
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        """Raise ModuleNotFoundError for pandas; all else is found as ever."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("no command of slackwater loads it", name=fullname)
+
+
 def main() -> None:
     """Entry point of the console script."""
+    sys.meta_path.insert(0, WithoutPandas())
     sys.exit(run(sys.argv[1:]))

@@ -173,3 +173,17 @@ def test_the_installed_command_loads_no_shell_for_its_help() -> None:
 
 def test_a_stub_is_a_typer_app() -> None:
     assert isinstance(cli.build(), typer.Typer)
+
+
+@pytest.mark.parametrize(("first", "loaded"), [("pass", True), ("hide()", False)])
+def test_a_command_does_not_load_pandas_though_it_is_here(first: str, loaded: bool) -> None:
+    code = f"""
+import sys, pyarrow
+from streams.cli import WithoutPandas
+def hide(): sys.meta_path.insert(0, WithoutPandas())
+{first}
+pyarrow.array([1])
+print("pandas" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == f"{loaded}\n"
