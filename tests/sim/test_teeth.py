@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -27,6 +28,7 @@ import streams.intake
 import tests.sim.worker
 from node_agent.lease import NodeLease, Target
 from schemas import codec
+from streams.engine import Ports
 from tests.sim import faults
 from tests.sim.cluster import run
 from tests.sim.faults import Fault
@@ -174,15 +176,13 @@ def any_encoding_is_read(patch: Patch) -> None:
 
 
 def a_bad_record_is_an_error(patch: Patch) -> None:
-    real = streams.intake.read
-
-    def strict(record: Any) -> Any:
+    def strict(record: Any, check: Any) -> Any:
         try:
-            return real(record)
+            return streams.intake.read(record, check)
         except Exception as error:
             raise RuntimeError("unexpected") from error
 
-    patch.setattr(streams.intake, "read", strict)
+    patch.setattr(tests.sim.worker, "Ports", partial(Ports, read=strict))
 
 
 def patches_come_in_any_order(patch: Patch) -> None:
