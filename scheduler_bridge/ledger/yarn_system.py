@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 
 from asyncio_throttle.throttler import Throttler
@@ -18,11 +17,14 @@ from scheduler_bridge.ledger.amounts import NOTHING, larger, within
 from scheduler_bridge.ledger.book import Held
 from scheduler_bridge.ledger.shares import ENDLESS, Seen, System
 from scheduler_bridge.ledger.yarn import GRAIN, YarnNode, YarnView, shown_as
+from scheduler_bridge.life import mono_ms
 from scheduler_bridge.reconcile import Amount
 from scheduler_bridge.sinks.yarn import ResourceManager
 
 log = logging.getLogger("slackwater.bridge")
 LOOK_S = 1.0
+SETTLE_MS = 1_000
+"""For so long after a beginning, or an update without an answer, one may still be on its way."""
 UPDATES_PER_S = 50
 NOWHERE = YarnNode("", NOTHING, NOTHING)
 
@@ -52,6 +54,9 @@ class YarnSystem:
         self._alerted: frozenset[str] = frozenset()
         self._odd: dict[str, str] = {}
         self._due = asyncio.Event()
+        self._under_way: dict[str, Amount] = {}
+        """By node what it was told, or may have been, and no look has shown since."""
+        self._settled_ms = 0
         self.sure = False
         self.looks = 0
 
@@ -63,11 +68,15 @@ class YarnSystem:
         return {self.system.name: Held(self._of(node).held)} if self.sure else {}
 
     def seen(self, node: str, mono_ms: int) -> Seen:
-        """Settled at once: the ResourceManager says what it shows and what runs in one breath."""
-        del mono_ms
+        """What it shows and what runs are said in one breath; an update under way counts as shown.
+
+        Not settled for a while after our beginning: a bridge before us may have sent one.
+        """
         one = self._of(node)
+        shows = larger(one.shows, self._under_way.get(node, NOTHING))
+        settled = self.looks > 0 and mono_ms >= self._settled_ms
         waits = ENDLESS if self._view.waits and one.id else NOTHING
-        return Seen(one.shows, one.held, waits, sure=self.sure, here=bool(one.id))
+        return Seen(shows, one.held, waits, settled=settled, sure=self.sure, here=bool(one.id))
 
     def wants(self, node: str, amount: Amount) -> None:
         one = self._of(node)
@@ -96,15 +105,21 @@ class YarnSystem:
         if not self._may_tell():
             return
         told = 0
-        for node, amount in sorted(self._differing(), key=self._urgency):
+        for node, _ in sorted(self._differing(), key=self._urgency):
             async with self._throttle:
-                told += await self._tell(node, amount)
+                if self._may_tell():
+                    told += await self._tell(node)
         if told:
             await self._look()
 
     async def _look(self) -> None:
         answer = await self._manager.look()
-        self._view.take(answer, self._known(), time.monotonic_ns() // 1_000_000)
+        now_ms = mono_ms()
+        if not self.looks:
+            self._settled_ms = now_ms + SETTLE_MS
+        if now_ms >= self._settled_ms:
+            self._under_way.clear()  # nothing is told during a look: it shows what was told before
+        self._view.take(answer, self._known(), now_ms)
         self.sure = True
         self.looks += 1
         if self._may_tell():  # before, our own nodes may not be known yet
@@ -117,10 +132,16 @@ class YarnSystem:
                 log.warning("YARN says of %s what cannot be (%s); what it held stands", node, why)
         self._odd = self._view.odd
 
-    async def _tell(self, node: str, amount: Amount) -> int:
+    async def _tell(self, node: str) -> int:
+        """What is wanted now: it may be less than when this turn began."""
+        amount, one = self._shown_to(node), self._of(node)
+        if not one.id or one.shows == amount:
+            return 0
+        self._under_way[node] = amount
         try:
-            await self._manager.tell(self._view.nodes[node].id, amount)
+            await self._manager.tell(one.id, amount)
         except OSError as error:
+            self._settled_ms = mono_ms() + SETTLE_MS
             log.warning("YARN was not told of %s: %s; trying again", node, error)
             return 0
         return 1
@@ -135,11 +156,14 @@ class YarnSystem:
 
     def _differing(self) -> list[tuple[str, Amount]]:
         found = []
-        for node, amount in self._wants.items():
-            one = self._of(node)
-            if one.id and one.shows != shown_as(larger(amount, one.held)):
-                found.append((node, shown_as(larger(amount, one.held))))
+        for node in self._wants:
+            one, amount = self._of(node), self._shown_to(node)
+            if one.id and one.shows != amount:
+                found.append((node, amount))
         return found
+
+    def _shown_to(self, node: str) -> Amount:
+        return shown_as(larger(self._wants[node], self._of(node).held))
 
     def _urgency(self, one: tuple[str, Amount]) -> tuple[bool, str]:
         node, amount = one
