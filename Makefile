@@ -17,10 +17,8 @@ MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
 TESTS ?= tests
-# What touches neither a broker nor the kernel: on all cores. What waits for brokers and clusters of its
-# own most of the time: a file a process, on all cores too. The rest is timed, and so runs alone.
+# What touches neither a broker nor the kernel; the rest is timed, and so runs alone.
 PURE := tests/agents tests/arch tests/conformance tests/determinism tests/schemas tests/sim
-WAITS := tests/kube tests/scheduler_bridge tests/streams
 FOR ?=
 ARGS ?=
 TRACES ?=
@@ -52,10 +50,8 @@ test: setup lint
 ifeq ($(TESTS),tests)
 	@code=0; echo "== pytest, rules without a machine: on all cores"; \
 	$(BIN)/python -m pytest --numprocesses=logical --dist=worksteal --durations=5 $(PURE) $(ARGS) || code=$$?; \
-	echo "== pytest, brokers and clusters: a file a core"; \
-	$(BIN)/python -m pytest --numprocesses=logical --dist=loadfile --durations=15 $(WAITS) $(ARGS) || code=$$?; \
-	echo "== pytest, this machine's kernel and the whole loop: one at a time"; \
-	$(BIN)/python -m pytest --durations=15 tests $(PURE:%=--ignore=%) $(WAITS:%=--ignore=%) $(ARGS) || code=$$?; \
+	echo "== pytest, brokers, kernel and clusters: one at a time"; \
+	$(BIN)/python -m pytest --durations=15 tests $(PURE:%=--ignore=%) $(ARGS) || code=$$?; \
 	exit $$code
 else
 	@echo "== pytest"
