@@ -29,6 +29,7 @@ from streams.accounts.statement import BYS, By, Statement, Wanted
 from streams.accounts.text import page
 from streams.moments import moment, shown
 from streams.recording import Recording, open_recording
+from streams.recording.recording import now_of
 from streams.recording.source import Source
 from streams.recording.target import check_target, write_whole
 from streams.replay.topics import TopicSource
@@ -87,7 +88,7 @@ def account(
     _check_targets(recording, output, csv, force=force)
     wanted = _wanted(stage, by, prices, baseline)
     rule = Starving(Fraction(str(starved_below)), starved_minutes)
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = now_of(recording)
     times = tuple(
         moment(text, option, now_ms) if text else None
         for text, option in ((begin, "--from"), (end, "--to"))

@@ -8,6 +8,7 @@ behind it. Memory: a row group at a time.
 from __future__ import annotations
 
 import hashlib
+import time
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -222,3 +223,14 @@ def open_recording(path: str | Path) -> Recording:
     except BadRecording as error:
         bundle.close()
         raise BadRecording(f"{where}: {error}") from None
+
+
+def now_of(path: str | Path | None) -> int:
+    """What ``now`` and ``-15m`` are counted from: a recording's end; None, live topics: the clock.
+
+    Raises BadRecording.
+    """
+    if path is None:
+        return time.time_ns() // 1_000_000
+    with open_recording(path) as recording:
+        return recording.end_ms

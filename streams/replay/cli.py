@@ -21,7 +21,8 @@ from schemas.names import check_brokers
 from schemas.topics import PREFIX
 from streams.explain.line import clock
 from streams.moments import BadMoment, moment
-from streams.recording import BadRecording, open_recording
+from streams.recording import BadRecording
+from streams.recording.recording import now_of
 from streams.recording.source import Source
 from streams.replay.errors import CannotReplay
 from streams.replay.into import check_prefix, into
@@ -94,7 +95,7 @@ def replay(
     spare_the_collector()
     began = time.monotonic()
     try:
-        now_ms = _now_ms(path) if begin or end else 0
+        now_ms = now_of(path) if begin or end else 0
         wanted = Wanted(
             path=path,
             brokers=check_brokers(brokers) if brokers else "",
@@ -124,14 +125,6 @@ def replay(
     else:
         typer.echo("\n".join(told(found, seconds)))
     raise typer.Exit(EXIT[found.verdict])
-
-
-def _now_ms(path: Path | None) -> int:
-    """What times are counted back from: the end of a recording, the clock for live topics."""
-    if path is None:
-        return time.time_ns() // 1_000_000
-    with open_recording(path) as recording:
-        return recording.end_ms
 
 
 def run(wanted: Wanted, only: list[int], jobs: int) -> Replayed:

@@ -100,3 +100,8 @@ def _at(figures: Any, path: str) -> float:
         figures = figures[name]
     found: float = figures
     return found
+
+
+def test_times_count_back_from_the_end_of_a_recording() -> None:
+    said = told(BUNDLE, "--from", "-2m", "--to", "now")
+    assert said["to_ms"] - said["from_ms"] == 120_000
