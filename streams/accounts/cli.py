@@ -88,11 +88,7 @@ def account(
     _check_targets(recording, output, csv, force=force)
     wanted = _wanted(stage, by, prices, baseline)
     rule = Starving(Fraction(str(starved_below)), starved_minutes)
-    now_ms = now_of(recording)
-    times = tuple(
-        moment(text, option, now_ms) if text else None
-        for text, option in ((begin, "--from"), (end, "--to"))
-    )
+    times = _times(recording, begin, end)
     if (recording is None) == (not brokers):
         raise CannotRun("name a recording or a bundle, or --brokers with --from: one of the two")
     with _source(recording, brokers, prefix, times[0]) as (source, there):
@@ -101,6 +97,16 @@ def account(
         said = msgspec.structs.replace(said, lacks=(*said.lacks, *_lost(source, there, times[0])))
     _write(said, output, csv)
     typer.echo(_json(said).decode() if as_json else page(said))
+
+
+def _times(recording: Path | None, begin: str, end: str) -> tuple[int | None, int | None]:
+    """What --from and --to mean; a recording is opened only where times count back from its end."""
+    counts_back = any(text == "now" or text.startswith("-") for text in (begin, end))
+    now_ms = now_of(recording) if counts_back else 0
+    return (
+        moment(begin, "--from", now_ms) if begin else None,
+        moment(end, "--to", now_ms) if end else None,
+    )
 
 
 def _check_targets(recording: Path | None, *targets: Path | None, force: bool) -> None:
